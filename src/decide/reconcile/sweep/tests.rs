@@ -1,0 +1,86 @@
+use super::*;
+use crate::decide::acquire::Expected;
+use crate::model::spec::minimal_item;
+use crate::model::{AttributeValue, ConnectionId, Item, Session, SessionId};
+
+const NOW: Now = Now { lower_ms: 1_000_000, upper_ms: 1_002_000 };
+
+fn item(started: bool, numbers: &[(&str, u64)], texts: &[(&str, &str)]) -> Item {
+    let mut item = minimal_item(&ConnectionId::new("a").unwrap(), started, "wss://example.com/");
+    for (name, number) in numbers {
+        item.insert((*name).to_owned(), AttributeValue::N(number.to_string()));
+    }
+    for (name, text) in texts {
+        item.insert((*name).to_owned(), AttributeValue::S((*text).to_owned()));
+    }
+    item
+}
+
+fn live() -> Session {
+    let mut row = item(true, &[], &[]);
+    row.insert("session_id".into(), AttributeValue::S("w1".into()));
+    row.insert("session_state".into(), AttributeValue::S("ACTIVE".into()));
+    row.insert("heartbeat".into(), AttributeValue::N("1".into()));
+    row.insert("lease_expires_at_ms".into(), AttributeValue::N("1010000".into()));
+    Session::from_item(&row).unwrap()
+}
+
+fn swept(item: &Item, owner: OwnerView<'_>) -> Vec<Action> {
+    row(&Row::read(Some(item)), owner, NOW, &Timing::default(), Rules::default()).actions
+}
+
+const CLAIM: Action = Action::Claim { delay_ms: 0 };
+
+#[test]
+fn a_row_without_an_epoch_is_stamped_a_comparison_ahead_since_somebody_may_hold_it() {
+    let free_at_ms = NOW.upper_ms + 75_000;
+    let stamp = Action::Stamp { free_at_ms };
+    let claim = Action::Claim { delay_ms: free_at_ms - NOW.lower_ms };
+    assert_eq!(swept(&item(true, &[], &[]), OwnerView::NotNeeded), [stamp.clone(), claim]);
+    assert_eq!(swept(&item(false, &[], &[]), OwnerView::NotNeeded), [stamp]);
+}
+
+/// L11
+#[test]
+fn a_free_started_row_is_claimed_when_it_is_due_also_where_no_index_shows_it() {
+    let free = |numbers| swept(&item(true, numbers, &[]), OwnerView::NotNeeded);
+    assert_eq!(free(&[("lease_epoch", 7), ("lease_expires_at_ms", 0)]), [CLAIM]);
+    assert_eq!(free(&[("lease_epoch", 7)]), [CLAIM]);
+    assert_eq!(free(&[("lease_epoch", 7), ("lease_expires_at_ms", NOW.lower_ms + 1)]), []);
+}
+
+/// L20, L23
+#[test]
+fn an_owner_without_a_session_row_is_over() {
+    let owned = |started| item(started, &[("lease_epoch", 7)], &[("lease_owner", "w1")]);
+    assert_eq!(swept(&owned(true), OwnerView::Gone), [CLAIM]);
+    let expected = Expected { owner: Some(SessionId::new("w1")), epoch: Some(7) };
+    assert_eq!(swept(&owned(false), OwnerView::Gone), [Action::Reap(expected)]);
+}
+
+#[test]
+fn a_live_owner_is_marked_where_it_seems_not_to_know_of_its_row() {
+    let (session, mark) = (live(), [Action::Mark(SessionId::new("w1"))]);
+    let owned = |started, state, age_ms: u64| {
+        let numbers = [("lease_epoch", 7), ("observed_since_ms", NOW.lower_ms - age_ms)];
+        swept(
+            &item(started, &numbers, &[("lease_owner", "w1"), ("observed_state", state)]),
+            OwnerView::Session(&session),
+        )
+    };
+    assert_eq!(owned(false, "CONNECTED", 0), mark);
+    assert_eq!(owned(true, "CONNECTING", 120_001), mark);
+    assert_eq!(owned(true, "CONNECTING", 119_000), []);
+    assert_eq!(owned(true, "CONNECTED", 900_000), []);
+    assert_eq!(owned(true, "BACKOFF", 900_000), []);
+}
+
+#[test]
+fn the_sweep_takes_an_hour_for_any_table() {
+    let timing = Timing::default();
+    assert_eq!(pages(0, &timing), 10);
+    assert_eq!(pages(1, &timing), 1);
+    assert_eq!(pages(60, &timing), 1);
+    assert_eq!(pages(61, &timing), 2);
+    assert_eq!(pages(6_000, &timing), 100);
+}
