@@ -1,0 +1,17 @@
+//! The Lambda function `desired-state`, on the stream of `connections`.
+
+use lambda_runtime::{Error, LambdaEvent, run, service_fn};
+use leasehold_desired_state::{DesiredState, Settings};
+use serde_json::Value;
+
+#[tokio::main]
+async fn main() -> Result<(), Error> {
+    tracing_subscriber::fmt().json().init();
+    #[expect(clippy::disallowed_methods, reason = "settings are read here, once")]
+    let settings = Settings::parse(&|name| std::env::var(name).ok())?;
+    let function = &DesiredState::connect(settings).await;
+    run(service_fn(
+        |event: LambdaEvent<Value>| async move { function.handle(event.payload).await.map_err(Error::from) },
+    ))
+    .await
+}

@@ -1,0 +1,20 @@
+//! The Lambda function `reconcile`, on a schedule, on the queue `ticks`, and on task state changes of ECS.
+
+use lambda_runtime::{Error, LambdaEvent, run, service_fn};
+use leasehold::clock::{Clock, SystemClock};
+use leasehold_reconcile::{Reconcile, Settings};
+use serde_json::Value;
+
+#[tokio::main]
+async fn main() -> Result<(), Error> {
+    tracing_subscriber::fmt().json().init();
+    #[expect(clippy::disallowed_methods, reason = "settings are read here, once")]
+    let settings = Settings::parse(&|name| std::env::var(name).ok())?;
+    let function = &Reconcile::connect(settings).await;
+    run(service_fn(|event: LambdaEvent<Value>| async move {
+        // The deadline is on the machine's clock, as Lambda gives it.
+        let remaining_ms = event.context.deadline.saturating_sub(SystemClock.wall_ms());
+        function.handle(event.payload, remaining_ms).await.map_err(Error::from)
+    }))
+    .await
+}

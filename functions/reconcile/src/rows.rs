@@ -1,0 +1,144 @@
+//! Rows that an index shows: of sessions that are over, and those that nobody owns.
+
+use crate::run::{Looked, Run};
+use leasehold::aws::together::together;
+use leasehold::decide::desired::{Plan, Row};
+use leasehold::decide::reconcile::over::{index_row, keep, key_of, read_row};
+use leasehold::decide::reconcile::{IndexRow, Keep, Turns};
+use leasehold::model::{ConnectionId, Item, Session, SessionId};
+
+/// The most claims for unowned rows in one run; more come at the next turns.
+const MAX_CLAIMS: usize = 20_000;
+
+impl Run<'_> {
+    /// Claims or reaps what an over session owns, as `by_owner` has it. A request can land late, so a row may come to name a session
+    /// long after it was over: this look is repeated for a day.
+    pub(crate) async fn over_session(&mut self, session: &Session, fresh: bool, looked: &Looked) {
+        let mut from = None;
+        let mut empty = true;
+        loop {
+            if !self.has_time() {
+                return;
+            }
+            let outcome = self.store.by_owner(&session.id, from).await;
+            let Some(page) = self.note("read by_owner", outcome) else { return };
+            empty &= page.items.is_empty();
+            self.over_rows(&page.items, &session.id, fresh, looked).await;
+            from = page.next;
+            if from.is_none() {
+                break;
+            }
+        }
+        self.keep_or_remove(session, empty, looked).await;
+    }
+
+    async fn over_rows(&mut self, items: &[Item], owner: &SessionId, fresh: bool, looked: &Looked) {
+        let (mut claims, mut reads) = (Vec::new(), Vec::new());
+        for item in items {
+            match index_row(item, fresh, looked.turns) {
+                Ok(IndexRow::Claim(id)) => claims.push(id),
+                Ok(IndexRow::Read(id)) => reads.push(id),
+                Ok(IndexRow::Wait) => {}
+                Err(error) => self.bad_key(&error),
+            }
+        }
+        self.claim("claim for an over session", &claims, "its owner is over").await;
+        let rows = self.read(reads).await;
+        let mut plans = Vec::new();
+        for (id, row) in rows {
+            self.count_unreadable(&id, &row);
+            plans.push(Plan { id, decision: read_row(&row, owner) });
+        }
+        let now = self.now(looked);
+        self.apply("reap", &plans, now).await;
+    }
+
+    /// Reads rows consistently; those that cannot be read now are left to the next run.
+    async fn read(&mut self, ids: Vec<ConnectionId>) -> Vec<(ConnectionId, Row)> {
+        let store = &self.store;
+        let mut reads = Vec::new();
+        for id in ids {
+            reads.push(async move {
+                let answer = store.connection(&id).await;
+                (id, answer)
+            });
+        }
+        let mut rows = Vec::new();
+        for (id, answer) in together(reads).await {
+            if let Some(item) = self.note("read a row", answer) {
+                rows.push((id, Row::read(item.as_ref())));
+            }
+        }
+        rows
+    }
+
+    async fn keep_or_remove(&mut self, session: &Session, empty: bool, looked: &Looked) {
+        match keep(session, empty, self.now(looked), &self.function.timing) {
+            Keep::AsItIs => {}
+            Keep::NoteEmpty(since_ms) => {
+                let outcome = self.store.note_empty(&session.id, since_ms).await;
+                self.note("note that a session owns nothing", outcome);
+            }
+            Keep::Remove => {
+                let outcome = self.store.remove_session(&session.id).await;
+                if self.note("remove a session", outcome).is_some() {
+                    tracing::info!(event = "remove_session", session = %session.id, "over for long, and owns nothing");
+                    self.summary.removed += 1;
+                }
+            }
+        }
+    }
+
+    /// Claims for STARTED rows that nobody owns, as `by_expiry` has them.
+    pub(crate) async fn unowned_rows(&mut self, looked: &Looked) {
+        let mut claims = Vec::new();
+        let mut from = None;
+        loop {
+            if !self.has_time() {
+                break;
+            }
+            let outcome = self.store.by_expiry(self.now(looked).lower_ms, from).await;
+            let Some(page) = self.note("read by_expiry", outcome) else { break };
+            self.summary.unowned += page.items.len() as u64;
+            self.take_turns(&page.items, looked.turns, &mut claims);
+            from = page.next;
+            if from.is_none() {
+                break;
+            }
+        }
+        if claims.is_empty() {
+            return;
+        }
+        // More claims than rows: workers are behind, and more claims would not help them. The queue's counts lag, which is why rows are
+        // claimed again only after a while in any case.
+        let outcome = self.function.claims.depth().await;
+        let Some(depth) = self.note("read the depth of claims", outcome) else { return };
+        if depth > self.summary.unowned {
+            tracing::info!(event = "no_claims", depth, unowned = self.summary.unowned, "the queue holds enough claims");
+            return;
+        }
+        self.claim("claim unowned rows", &claims, "it has no owner").await;
+    }
+
+    fn take_turns(&mut self, items: &[Item], turns: Turns, claims: &mut Vec<ConnectionId>) {
+        for item in items {
+            match key_of(item) {
+                Ok(id) if turns.has(id.as_str()) && claims.len() < MAX_CLAIMS => claims.push(id),
+                Ok(_) => {}
+                Err(error) => self.bad_key(&error),
+            }
+        }
+    }
+
+    pub(crate) fn bad_key(&mut self, error: &leasehold::model::RowError) {
+        self.summary.bad_rows += 1;
+        tracing::error!(event = "bad_row", %error, "a row of connections has a key of another kind");
+    }
+
+    pub(crate) fn count_unreadable(&mut self, id: &ConnectionId, row: &Row) {
+        if let Row::Unreadable { fault, .. } = row {
+            self.summary.bad_rows += 1;
+            tracing::error!(event = "bad_row", connection = %id, fault, "a row cannot be read");
+        }
+    }
+}

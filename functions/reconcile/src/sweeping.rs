@@ -1,0 +1,66 @@
+//! The sweep: a few pages of the whole table in each run of a minute.
+
+use crate::run::{Looked, Run};
+use leasehold::aws::owners::Owners;
+use leasehold::aws::sessions::Memory;
+use leasehold::aws::store::Page;
+use leasehold::decide::desired::{Plan, Row};
+use leasehold::decide::reconcile::over::key_of;
+use leasehold::decide::reconcile::sweep;
+use leasehold::model::connection::attr;
+
+impl Run<'_> {
+    /// Sweeps this run's share of the table, from where the last run ended.
+    pub(crate) async fn sweep(&mut self, looked: &Looked) {
+        let mut memory = looked.memory.clone();
+        let mut owners = Owners::knowing(&looked.sessions);
+        for _ in 0..sweep::pages(memory.table_pages, &self.function.timing) {
+            if !self.has_time() {
+                return;
+            }
+            let outcome = self.store.scan_connections(memory.sweep_from.as_deref()).await;
+            let Some(page) = self.note("scan connections", outcome) else { return };
+            // A page of which something failed is swept again by the next run.
+            if !self.sweep_page(&page, &mut owners, looked).await {
+                return;
+            }
+            self.summary.swept_pages += 1;
+            advance(&mut memory, &page);
+            let outcome = self.store.remember_sweep(&memory).await;
+            if self.note("remember the sweep", outcome).is_none() || memory.sweep_from.is_none() {
+                return;
+            }
+        }
+    }
+
+    async fn sweep_page(&mut self, page: &Page, owners: &mut Owners, looked: &Looked) -> bool {
+        let mut rows = Vec::new();
+        for item in &page.items {
+            match key_of(item) {
+                Ok(id) => rows.push((id, Row::read(Some(item)))),
+                Err(error) => self.bad_key(&error),
+            }
+        }
+        let mut complete = self.learn(owners, &rows).await;
+        let now = self.now(looked);
+        let mut plans = Vec::new();
+        for (id, row) in rows {
+            self.count_unreadable(&id, &row);
+            if let Some(owner) = owners.view(row.owner()) {
+                let decision = sweep::row(&row, owner, now, &self.function.timing, self.function.rules);
+                plans.push(Plan { id, decision });
+            }
+        }
+        complete &= self.apply("sweep", &plans, now).await;
+        complete
+    }
+}
+
+fn advance(memory: &mut Memory, page: &Page) {
+    memory.sweep_pages += 1;
+    memory.sweep_from = page.next_key(attr::PK).map(str::to_owned);
+    if memory.sweep_from.is_none() {
+        memory.table_pages = memory.sweep_pages;
+        memory.sweep_pages = 0;
+    }
+}
