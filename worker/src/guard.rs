@@ -1,0 +1,106 @@
+//! How far a session's lease may be trusted right now: asked before a socket opens, a frame is handled, or anything is stored.
+
+use leasehold::clock::SharedClock;
+use leasehold::decide::renewal::{OnStoreOutage, Trust, trust};
+use leasehold::decide::timing::{Rules, Timing};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use tokio::sync::watch;
+
+/// The lease of one session, as the worker itself counts it.
+#[derive(Debug)]
+pub struct Guard {
+    clock: SharedClock,
+    timing: Timing,
+    rules: Rules,
+    policy: OnStoreOutage,
+    renewed_ms: AtomicU64,
+    over: AtomicBool,
+    changes: watch::Sender<Trust>,
+}
+
+impl Guard {
+    /// A lease whose registration was sent at `renewed_ms` (monotonic clock).
+    #[must_use]
+    pub fn new(clock: SharedClock, timing: Timing, rules: Rules, policy: OnStoreOutage, renewed_ms: u64) -> Self {
+        let (changes, _) = watch::channel(Trust::Valid);
+        Self {
+            clock,
+            timing,
+            rules,
+            policy,
+            renewed_ms: AtomicU64::new(renewed_ms),
+            over: AtomicBool::new(false),
+            changes,
+        }
+    }
+
+    /// A renewal succeeded that was sent at `sent_ms`.
+    pub fn renewed(&self, sent_ms: u64) {
+        self.renewed_ms.fetch_max(sent_ms, Ordering::AcqRel);
+        self.refresh();
+    }
+
+    /// The session is over: nothing it says is accepted any more.
+    pub fn end(&self) {
+        self.over.store(true, Ordering::Release);
+        self.refresh();
+    }
+
+    /// Judges the lease by the clock, at this very moment.
+    #[must_use]
+    pub fn trust(&self) -> Trust {
+        if self.over.load(Ordering::Acquire) {
+            return Trust::StartOver;
+        }
+        let renewed_ms = self.renewed_ms.load(Ordering::Acquire);
+        trust(renewed_ms, self.clock.mono_ms(), self.policy, &self.timing, self.rules)
+    }
+
+    /// True while everything is allowed.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        self.trust() == Trust::Valid
+    }
+
+    /// Judges, and wakes whoever waits for a change.
+    pub fn refresh(&self) -> Trust {
+        let now = self.trust();
+        self.changes.send_if_modified(|last| {
+            let changed = *last != now;
+            if changed {
+                tracing::info!(event = "lease_trust", from = ?*last, to = ?now, "the trust in this session's lease changed");
+            }
+            *last = now;
+            changed
+        });
+        now
+    }
+
+    /// Waits until sockets must be dropped.
+    pub async fn dropped(&self) {
+        self.wait_for(|trust| matches!(trust, Trust::Dropped | Trust::StartOver)).await;
+    }
+
+    /// Waits until the session is given up for good.
+    pub async fn over(&self) {
+        self.wait_for(|trust| trust == Trust::StartOver).await;
+    }
+
+    /// Waits until everything is allowed.
+    pub async fn valid(&self) {
+        self.wait_for(|trust| trust == Trust::Valid).await;
+    }
+
+    async fn wait_for(&self, is: impl Fn(Trust) -> bool) {
+        let mut changes = self.changes.subscribe();
+        loop {
+            // The clock decides, not the last notice: a process that was suspended reads the clock before anybody could notify it.
+            if is(self.trust()) {
+                return;
+            }
+            if changes.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! The worker: holds sockets and renews leases, and nothing else.
+//!
+//! - [`entry`]: the one way in, for the binary, the demonstration and `leasehold local`
+//! - [`settings`]: environment variables; [`logging`]: JSON lines without secrets; [`health`]: the health check
+//! - [`run`]: sessions one after the other, until SIGTERM
+//! - [`keeper`]: registers, renews, reads marks, on a runtime of its own; [`guard`]: how far the lease may be trusted right now
+//! - [`claims`]: takes claims while there is room; [`compare`]: what is held against what the table says
+//! - [`supervisor`]: one [`slot`] a connection, which acquires, holds ([`hold`](slot)), and gives up
+//! - [`driver`]: the socket of a slot, over a [`connector`]; [`writer`]: its messages, in order; [`status`]: what is said of it, seldom
+
+pub mod claims;
+pub mod compare;
+pub mod connector;
+pub mod context;
+pub mod counters;
+pub mod driver;
+pub mod entry;
+pub mod guard;
+pub mod health;
+mod hold;
+pub mod keeper;
+pub mod logging;
+pub mod run;
+pub mod settings;
+pub mod slot;
+pub mod status;
+pub mod supervisor;
+pub mod writer;
