@@ -6,10 +6,12 @@
 //! | [`decide`] | pure decisions: (snapshot, now, rng) -> actions; no I/O, no clock, no async |
 //! | [`aws`] | the only users of the AWS SDK: reads snapshots, applies actions |
 //! | [`settings`] | environment variables, read once in `main` |
+//! | [`logging`] | JSON lines without secrets |
 //! | [`clock`] | the two clocks a process has |
 
 pub mod aws;
 pub mod clock;
 pub mod decide;
+pub mod logging;
 pub mod model;
 pub mod settings;

@@ -164,6 +164,36 @@ impl Store {
         Ok(answer.item.is_some_and(|item| item.get(attr::BODY) == Some(&body.part(0))))
     }
 
+    /// Whether exactly this body is stored behind the number of `key`, among the first messages there.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn has_message_behind(
+        &self,
+        id: &ConnectionId,
+        key: &MessageKey,
+        body: &Body,
+    ) -> Result<bool, StoreError> {
+        const LOOKED_AT: i32 = 100;
+        let answer = self
+            .clients
+            .bulk
+            .query()
+            .table_name(&self.tables.messages)
+            .key_condition_expression("#pk = :pk AND begins_with(#sk, :prefix)")
+            .expression_attribute_names("#pk", attr::PK)
+            .expression_attribute_names("#sk", attr::SK)
+            .expression_attribute_values(":pk", s(id.pk()))
+            .expression_attribute_values(":prefix", s(key.number_prefix()))
+            .consistent_read(true)
+            .limit(LOOKED_AT)
+            .send()
+            .await
+            .map_err(|error| sort(DYNAMODB, &error))?;
+        let wanted = body.part(0);
+        Ok(answer.items.unwrap_or_default().iter().any(|item| item.get(attr::BODY) == Some(&wanted)))
+    }
+
     /// One page of a connection's messages, in order.
     ///
     /// # Errors

@@ -119,11 +119,9 @@ pub fn on_claim(
     if !row.desired_state.is_started() {
         return ClaimStep::Nothing("not started");
     }
-    if row.lease.epoch.is_none() {
-        // A row without an epoch is new or was overwritten: whoever held it must hear of it first, which the stamp takes care of.
-        return ClaimStep::Nothing("not stamped yet");
-    }
     match &row.lease.owner {
+        // A free row without an epoch is new or was overwritten: whoever held it must hear of it first, which the stamp takes care of.
+        None if row.lease.epoch.is_none() => return ClaimStep::Nothing("not stamped yet"),
         None => {
             let free_at = row.lease.expires_at_ms.unwrap_or(0);
             if free_at > now.lower_ms {
@@ -248,6 +246,11 @@ mod tests {
     #[test]
     fn an_unstamped_row_is_not_taken() {
         assert_eq!(claim(&row(None, None, None), OwnerView::NotNeeded), ClaimStep::Nothing("not stamped yet"));
+    }
+
+    #[test]
+    fn a_row_of_an_over_session_is_taken_even_if_its_epoch_is_missing() {
+        assert!(matches!(claim(&row(Some("old"), None, None), OwnerView::Gone), ClaimStep::Acquire(_)));
     }
 
     #[test]

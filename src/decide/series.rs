@@ -1,5 +1,6 @@
 //! Where a new owner goes on, and under which key each message is stored.
 
+use crate::model::message::MAX_UNNUMBERED;
 use crate::model::{MessageKey, Progress, Series, SessionId};
 use url::Url;
 
@@ -14,12 +15,7 @@ pub struct Owner<'a> {
     pub ws_url: &'a Url,
     /// True when messages carry numbers (the spec has a sequence pointer).
     pub numbered: bool,
-    /// How many other specs this owner opened before, under the same epoch.
-    pub specs_before: u32,
 }
-
-/// Series of one epoch are told apart by a count, which leaves so many places for the resets under each spec.
-const RESETS_A_SPEC: u32 = 100_000;
 
 /// The place in a connection's messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,8 +23,8 @@ pub struct Position {
     series: Series,
     /// The number of the last message in the series.
     last_seq: Option<u64>,
-    /// Messages since `last_seq` that share it.
-    sub: u32,
+    /// Messages without a number that this owner has stored.
+    unnumbered: u64,
     /// Series that this owner began.
     resets: u32,
     /// Whether a message with a number has come over the current socket.
@@ -62,13 +58,11 @@ impl Position {
                 return Self::at(Series::from_stored(name), row.last_seq);
             }
         }
-        let resets = owner.specs_before.saturating_mul(RESETS_A_SPEC);
-        let series = Series::new(owner.epoch, resets, owner.session, owner.ws_url);
-        Self { resets, ..Self::at(series, None) }
+        Self::at(Series::new(owner.epoch, 0, owner.session, owner.ws_url), None)
     }
 
     fn at(series: Series, last_seq: Option<u64>) -> Self {
-        Self { series, last_seq, sub: 0, resets: 0, seen_on_socket: false }
+        Self { series, last_seq, unnumbered: 0, resets: 0, seen_on_socket: false }
     }
 
     /// The series that messages go to.
@@ -86,14 +80,12 @@ impl Position {
     /// To be called when a new socket opens: it may repeat what came before.
     pub fn socket_opened(&mut self) {
         self.seen_on_socket = false;
-        // What follows the resume point without a number counts from it again, so that a replay meets the same keys.
-        self.sub = 0;
     }
 
     /// Places a message. `number` is what the upstream says, `None` where it says nothing.
     pub fn place(&mut self, owner: &Owner<'_>, number: Option<u64>) -> Placed {
         match number {
-            None if owner.numbered => self.unnumbered(),
+            None if owner.numbered => self.unnumbered(owner),
             None => self.advance(self.last_seq.map_or(1, |last| last.saturating_add(1))),
             Some(seq) => match self.last_seq {
                 Some(last) if seq < last && self.seen_on_socket => {
@@ -101,7 +93,7 @@ impl Position {
                     self.advance(seq)
                 }
                 Some(last) if seq <= last && !self.seen_on_socket => Placed::Ask(self.key(seq)),
-                Some(last) if seq == last => self.unnumbered(),
+                Some(last) if seq == last => self.unnumbered(owner),
                 _ => self.advance(seq),
             },
         }
@@ -124,19 +116,24 @@ impl Position {
         self.resets = self.resets.saturating_add(1);
         self.series = Series::new(owner.epoch, self.resets, owner.session, owner.ws_url);
         self.last_seq = None;
-        self.sub = 0;
     }
 
     fn advance(&mut self, seq: u64) -> Placed {
         self.last_seq = Some(seq);
-        self.sub = 0;
         self.seen_on_socket = true;
         Placed::Store(self.key(seq))
     }
 
-    fn unnumbered(&mut self) -> Placed {
-        self.sub = self.sub.saturating_add(1);
-        Placed::Store(MessageKey { sub: self.sub, ..self.key(self.last_seq.unwrap_or(0)) })
+    /// Behind the last number, under a key that no other owner and no other message has. A replay may store it twice: without a number
+    /// nobody can tell that it is the same.
+    fn unnumbered(&mut self, owner: &Owner<'_>) -> Placed {
+        self.unnumbered += 1;
+        if self.unnumbered >= MAX_UNNUMBERED {
+            self.begin(owner);
+            self.unnumbered = 1;
+        }
+        let seq = self.last_seq.unwrap_or(0);
+        Placed::Store(MessageKey::unnumbered(self.series.clone(), seq, owner.epoch, self.unnumbered))
     }
 
     fn key(&self, seq: u64) -> MessageKey {
@@ -162,11 +159,11 @@ mod tests {
         }
 
         fn owner(&self, epoch: u64, numbered: bool) -> Owner<'_> {
-            Owner { epoch, session: &self.session, ws_url: &self.url, numbered, specs_before: 0 }
+            Owner { epoch, session: &self.session, ws_url: &self.url, numbered }
         }
     }
 
-    fn stored(placed: Placed) -> (u64, u32) {
+    fn stored(placed: Placed) -> (u64, u64) {
         match placed {
             Placed::Store(key) => (key.seq, key.sub),
             Placed::Ask(key) => panic!("asked about {key:?}"),
@@ -204,24 +201,23 @@ mod tests {
     }
 
     #[test]
-    fn a_second_spec_of_one_owner_never_uses_the_keys_of_the_first() {
+    fn messages_without_a_number_follow_the_last_number_and_never_meet_each_other_s_keys() {
         let world = World::new();
-        let first = Position::resume(&world.owner(9, false), &Progress::default(), None);
-        let second_owner = Owner { specs_before: 1, ..world.owner(9, false) };
-        let second = Position::resume(&second_owner, &Progress::default(), None);
-        assert!(second.series() > first.series());
-    }
-
-    #[test]
-    fn a_message_without_a_number_follows_the_last_number_and_a_replay_meets_the_same_key() {
-        let world = World::new();
-        let owner = world.owner(9, true);
-        let mut position = Position::resume(&owner, &Progress::default(), None);
-        assert_eq!(stored(position.place(&owner, Some(7))), (7, 0));
-        assert_eq!(stored(position.place(&owner, None)), (7, 1));
-        position.socket_opened();
-        assert_eq!(stored(position.place(&owner, None)), (7, 1));
-        assert_eq!(stored(position.place(&owner, Some(8))), (8, 0));
+        let mut keys = std::collections::BTreeSet::new();
+        let newest = MessageKey { series: Series::new(5, 0, &world.session, &world.url), seq: 7, sub: 0 };
+        for epoch in [9, 10] {
+            let owner = world.owner(epoch, true);
+            let mut position = Position::resume(&owner, &Progress::default(), Some(&newest));
+            for _socket in 0..2 {
+                position.socket_opened();
+                let Placed::Store(key) = position.place(&owner, None) else { panic!() };
+                assert_eq!(key.seq, 7);
+                assert!(key > newest, "it sorts behind the message that it follows");
+                assert!(keys.insert(key), "a key of its own");
+            }
+        }
+        let next = MessageKey { seq: 8, ..newest };
+        assert!(keys.iter().all(|key| *key < next), "and before the next number");
     }
 
     #[test]

@@ -71,15 +71,33 @@ pub struct MessageKey {
     pub series: Series,
     /// The upstream's number, or our count where it has none.
     pub seq: u64,
-    /// Counts messages with one number, and messages without one that follow it.
-    pub sub: u32,
+    /// 0 for a message with a number. A message without one follows the number before it, and is told apart by its owner's epoch and a
+    /// count: see [`MessageKey::unnumbered`].
+    pub sub: u64,
 }
 
+/// How many messages without a number one owner can store behind one number.
+pub const MAX_UNNUMBERED: u64 = 1 << 22;
+
 impl MessageKey {
+    /// The key of the `count`th message without a number (from 1, below [`MAX_UNNUMBERED`]) that the owner of `epoch` stores behind `seq`. The
+    /// epoch is part of it, so that no owner writes over what another has stored.
+    #[must_use]
+    pub fn unnumbered(series: Series, seq: u64, epoch: u64, count: u64) -> Self {
+        // An epoch is a time in ms, below 2^42 until the year 2109.
+        Self { series, seq, sub: epoch.saturating_mul(MAX_UNNUMBERED).saturating_add(count) }
+    }
+
+    /// What the sort keys of all messages behind this number begin with.
+    #[must_use]
+    pub fn number_prefix(&self) -> String {
+        format!("{}#{:020}#", self.series, self.seq)
+    }
+
     /// The sort key of part `part` (0 for a message that fits one item).
     #[must_use]
     pub fn sk(&self, part: u32) -> String {
-        format!("{}#{:020}#{:05}#{part:03}", self.series, self.seq, self.sub)
+        format!("{}{:020}#{part:03}", self.number_prefix(), self.sub)
     }
 
     /// Reads a sort key; `None` when it is not one of ours.

@@ -6,9 +6,10 @@ use serde_json::Value;
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
-    tracing_subscriber::fmt().json().init();
     #[expect(clippy::disallowed_methods, reason = "settings are read here, once")]
-    let settings = Settings::parse(&|name| std::env::var(name).ok())?;
+    let variable = |name: &str| std::env::var(name).ok();
+    leasehold::logging::start(&variable("LOG_LEVEL").unwrap_or_else(|| "info".into()))?;
+    let settings = Settings::parse(&variable)?;
     let function = &DesiredState::connect(settings).await;
     run(service_fn(
         |event: LambdaEvent<Value>| async move { function.handle(event.payload).await.map_err(Error::from) },
