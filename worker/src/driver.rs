@@ -7,13 +7,14 @@ use crate::context::Context;
 use crate::counters::Counted;
 use crate::writer::{Sink, Stopped};
 use futures_util::{SinkExt, StreamExt};
+use leasehold::aws::StoreError;
 use leasehold::aws::connections::Observed;
 use leasehold::aws::messages::Body;
 use leasehold::decide::outcome::{End, Outcome, outcome, reason};
 use leasehold::decide::renewal::Trust;
 use leasehold::decide::series::{Owner, Placed, Position};
 use leasehold::model::spec::LAST_SEQ_PLACEHOLDER;
-use leasehold::model::{ConnectionId, ObservedState, Spec};
+use leasehold::model::{ConnectionId, MessageKey, ObservedState, Spec};
 use rand::rngs::StdRng;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,10 +31,10 @@ pub struct Driver {
     pub spec: Arc<Spec>,
     /// The epoch under which it is held.
     pub epoch: u64,
-    /// How many other specs were opened before, under the same epoch.
-    pub specs_before: u32,
     /// Where to go on.
     pub position: Position,
+    /// No message with a new number has come over the current socket: what has none may be a replay, or may be new.
+    pub fresh: bool,
     /// Where messages go.
     pub sink: Sink,
     /// Where the state is told.
@@ -134,7 +135,9 @@ impl Driver {
             () = told(&context, &mut self.stop) => return Err(Ended::Told),
         };
         match opened {
-            Ok(socket) => Ok(socket?),
+            // Under `hold` a handshake goes on past the deadline: nothing may be sent then, and nothing is opened.
+            Ok(socket) if context.guard.is_valid() => Ok(socket?),
+            Ok(_) => Err(End::Failed("the lease ran out during the handshake".into()).into()),
             Err(_) => Err(End::Failed(format!("no handshake within {} ms", settings.handshake_timeout_ms)).into()),
         }
     }
@@ -169,6 +172,7 @@ impl Driver {
         let pong_within = Duration::from_millis(context.settings().pong_timeout_ms);
         self.greet(socket).await?;
         self.position.socket_opened();
+        self.fresh = true;
         self.tell(ObservedState::Connected, None);
         let mut deadline = Instant::now() + ping_every;
         let mut pinged = false;
@@ -255,10 +259,17 @@ impl Driver {
             session: &session,
             ws_url: &spec.ws_url,
             numbered: spec.sequence_pointer.is_some(),
-            specs_before: self.specs_before,
         };
         let key = match self.position.place(&owner, number) {
-            Placed::Store(key) => key,
+            // Before the first new number a message without one may be a replay of one that is stored behind the same number.
+            Placed::Store(key) if key.sub > 0 && self.fresh && self.is_stored(&key, &body).await? => {
+                self.context.count("messages_repeated");
+                return Ok(());
+            }
+            Placed::Store(key) => {
+                self.fresh = false;
+                key
+            }
             Placed::Ask(key) => {
                 if self.is_stored(&key, &body).await? {
                     self.context.count("messages_repeated");
@@ -278,18 +289,27 @@ impl Driver {
         Ok(self.sink.put(key, body).await?)
     }
 
-    async fn is_stored(&mut self, key: &leasehold::model::MessageKey, body: &Body) -> Result<bool, Ended> {
+    async fn wait_to_read_again(&mut self, error: &StoreError, attempt: &mut u32) {
+        tracing::debug!(event = "message_read_retry", connection = %self.id, %error);
+        let wait_ms = self.context.settings().backoff.wait_ms(*attempt, &mut self.rng);
+        *attempt = attempt.saturating_add(1);
+        sleep(Duration::from_millis(wait_ms.max(20))).await;
+    }
+
+    /// Whether this message is stored already: under its own number, or, without one, behind the number before it.
+    async fn is_stored(&mut self, key: &MessageKey, body: &Body) -> Result<bool, Ended> {
         self.sink.flushed().await?;
         let mut attempt = 0;
         loop {
-            match self.context.parts.store.has_message(&self.id, key, body).await {
+            let store = &self.context.parts.store;
+            let stored = if key.sub == 0 {
+                store.has_message(&self.id, key, body).await
+            } else {
+                store.has_message_behind(&self.id, key, body).await
+            };
+            match stored {
                 Ok(stored) => return Ok(stored),
-                Err(error) => {
-                    tracing::debug!(event = "message_read_retry", connection = %self.id, %error);
-                    let wait_ms = self.context.settings().backoff.wait_ms(attempt, &mut self.rng);
-                    attempt += 1;
-                    sleep(Duration::from_millis(wait_ms.max(20))).await;
-                }
+                Err(error) => self.wait_to_read_again(&error, &mut attempt).await,
             }
         }
     }

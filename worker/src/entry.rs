@@ -4,14 +4,15 @@ use crate::connector::NetConnector;
 use crate::context::{Parts, Seeds};
 use crate::counters::{Counters, Gauges};
 use crate::settings::{Settings, health_addr};
-use crate::{health, logging, run};
+use crate::{health, run, task};
 use clap::{Parser, Subcommand};
 use leasehold::aws::queues::Queue;
 use leasehold::aws::sdk::{self, DynamoClients};
 use leasehold::aws::{Store, StoreError};
 use leasehold::clock::{SharedClock, SystemClock};
 use leasehold::decide::timing::Rules;
-use leasehold::settings::Lookup;
+use leasehold::logging;
+use leasehold::settings::{Lookup, optional};
 use std::process::ExitCode;
 use std::sync::Arc;
 use tokio::runtime::{Builder, Runtime};
@@ -77,10 +78,11 @@ fn fail(code: u8, message: &str) -> ExitCode {
 /// Runs a worker until SIGTERM or SIGINT. `rules` is not a setting: only the demonstration's `--break` passes anything but the default.
 #[must_use]
 pub fn run_worker(lookup: Lookup<'_>, rules: Rules) -> ExitCode {
-    let level = lookup("LOG_LEVEL").unwrap_or_else(|| "info".into());
+    let level = optional(lookup, "LOG_LEVEL").unwrap_or_else(|| "info".into());
     if let Err(error) = logging::start(&level) {
-        return fail(EXIT_SETTINGS, &error);
+        return fail(EXIT_SETTINGS, &error.to_string());
     }
+    let metadata = optional(lookup, task::METADATA_URI);
     let settings = match Settings::read(lookup) {
         Ok(settings) => Settings { rules, ..settings },
         Err(error) => return fail(EXIT_SETTINGS, &error.to_string()),
@@ -94,10 +96,29 @@ pub fn run_worker(lookup: Lookup<'_>, rules: Rules) -> ExitCode {
         Ok(runtimes) => runtimes,
         Err(error) => return fail(EXIT_SETTINGS, &format!("no runtime: {error}")),
     };
-    let code = main.block_on(serve(settings, &keeper));
+    let code = main.block_on(async {
+        let settings = Settings { task_arn: task_arn(settings.task_arn.clone(), metadata).await, ..settings };
+        serve(settings, &keeper).await
+    });
     keeper.shutdown_background();
     main.shutdown_background();
     code
+}
+
+/// The task that the settings name, or else the one that ECS tells of.
+async fn task_arn(set: Option<String>, metadata: Option<String>) -> Option<String> {
+    let (None, Some(uri)) = (&set, metadata) else { return set };
+    match task::arn(&uri).await {
+        Ok(arn) => Some(arn),
+        Err(error) => {
+            tracing::warn!(
+                event = "task_unknown",
+                error,
+                "no task event can tell of this worker's death: its expiry will"
+            );
+            None
+        }
+    }
 }
 
 async fn serve(settings: Settings, keeper: &Runtime) -> ExitCode {
@@ -135,7 +156,6 @@ async fn build(settings: Settings, keeper: &Runtime) -> Parts {
     let keeper_config = keeper.spawn(sdk::load()).await;
     let keeper_dynamo = keeper_config.map_or_else(|_| dynamo.clone(), |config| (&config).into());
     let keeper_store = Store::new(DynamoClients::new(keeper_dynamo, clock.clone()), settings.tables.clone());
-    let seed = clock.wall_ms() ^ u64::from(std::process::id()).rotate_left(40);
     let buffer_kib = usize::try_from(settings.buffer_bytes / 1024).unwrap_or(Semaphore::MAX_PERMITS);
     Parts {
         store: store(),
@@ -143,13 +163,19 @@ async fn build(settings: Settings, keeper: &Runtime) -> Parts {
         claims: Queue::new(aws_sdk_sqs::config::Builder::from(&config), settings.claims_queue_url.clone()),
         connector: NetConnector::new(clock.clone()),
         keeper_runtime: keeper.handle().clone(),
-        seeds: Seeds::new(seed),
+        seeds: Seeds::new(seed()),
         counters: Arc::new(Counters::default()),
         gauges: Arc::new(Gauges::default()),
         buffer_kib: Arc::new(Semaphore::new(buffer_kib.min(Semaphore::MAX_PERMITS))),
         settings: Arc::new(settings),
         clock,
     }
+}
+
+/// From the operating system: in containers every worker has process id 1, and tasks that start together must not get one session id.
+#[expect(clippy::disallowed_methods, reason = "this is where the generators are seeded")]
+fn seed() -> u64 {
+    rand::random()
 }
 
 /// Turns true with the first SIGTERM or SIGINT.
@@ -174,4 +200,14 @@ fn stop_signal() -> watch::Receiver<bool> {
         }
     });
     receiver
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_that_start_at_the_same_moment_get_different_seeds() {
+        assert_ne!(seed(), seed());
+    }
 }

@@ -3,6 +3,7 @@
 //! Healthy means that the process works. A store that is away does not make it unhealthy: a replacement would not reach it either.
 
 use crate::context::Parts;
+use crate::plain_http;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::get;
@@ -11,9 +12,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::time::timeout;
+use tokio::net::TcpListener;
 
 /// An event loop that did not run for so long is stuck.
 const STUCK_MS: u64 = 30_000;
@@ -51,18 +50,9 @@ async fn answer(State(parts): State<Parts>) -> (StatusCode, Json<serde_json::Val
 /// # Errors
 /// A sentence that says what is wrong: no answer, or an unhealthy one.
 pub async fn check(addr: SocketAddr) -> Result<String, String> {
-    let ask = async {
-        let mut stream = TcpStream::connect(addr).await?;
-        stream.write_all(b"GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await?;
-        let mut answer = String::new();
-        stream.take(64 * 1024).read_to_string(&mut answer).await?;
-        Ok::<_, io::Error>(answer)
-    };
-    let answer = match timeout(CHECK_WITHIN, ask).await {
-        Ok(Ok(answer)) => answer,
-        Ok(Err(error)) => return Err(format!("no worker answers at {addr}: {error} (is HEALTH_ADDR the worker's?)")),
-        Err(_) => return Err(format!("the worker at {addr} did not answer within {} s", CHECK_WITHIN.as_secs())),
-    };
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-    if head.starts_with("HTTP/1.1 200") { Ok(body.to_owned()) } else { Err(format!("unhealthy: {body}")) }
+    match plain_http::get(&addr.to_string(), "/health", CHECK_WITHIN).await {
+        Ok((200, body)) => Ok(body),
+        Ok((_, body)) => Err(format!("unhealthy: {body}")),
+        Err(error) => Err(format!("no worker answers at {addr}: {error} (is HEALTH_ADDR the worker's?)")),
+    }
 }

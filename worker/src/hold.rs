@@ -21,8 +21,8 @@ use tokio::time::{sleep, timeout};
 enum Outcome {
     /// Not wanted any more: close, then release. The row as it was read.
     Release(Box<Connection>),
-    /// Another spec: close, then open anew. The row as it was read.
-    Reconnect(Box<Connection>, Item),
+    /// Another spec: close, then acquire anew, so that what follows is stored under an epoch of its own.
+    Reconnect,
     /// The row is somebody else's: drop, nothing to release.
     Lost,
     /// The session's lease is lost, or was for a moment: the driver has dropped the socket by itself.
@@ -69,33 +69,25 @@ impl Drop for Running {
 impl Slot {
     /// Holds the connection until it is given up, and gives it up in order: the socket first, then the lease. Returns what is to be done
     /// next.
-    pub(crate) async fn hold(&mut self, mut held: Held) -> Option<Order> {
+    pub(crate) async fn hold(&mut self, held: Held) -> Option<Order> {
         let context = self.context.clone();
         let _held = Counted::new(&context.parts.gauges.held);
         self.supervisor.set_holding(&self.id, Some(held.epoch));
-        let mut specs_before = 0;
-        loop {
-            match self.hold_spec(&held, specs_before).await {
-                Outcome::Reconnect(row, item) => {
-                    tracing::info!(event = "spec_changed", connection = %self.id, "the spec changed: opening anew");
-                    held = Held { row: *row, item, epoch: held.epoch };
-                    specs_before += 1;
-                }
-                Outcome::Release(row) => {
-                    self.supervisor.set_holding(&self.id, None);
-                    self.release(held.epoch, &row, "stopped").await;
-                    return None;
-                }
-                Outcome::Lost => {
-                    context.count("connections_lost");
-                    self.supervisor.set_holding(&self.id, None);
-                    return None;
-                }
-                Outcome::LeaseDropped => {
-                    self.supervisor.set_holding(&self.id, None);
-                    return self.after_the_deadline().await;
-                }
-                Outcome::Shutdown => return self.wait_for_the_end().await,
+        let outcome = self.hold_spec(&held).await;
+        if let Outcome::Shutdown = outcome {
+            return self.wait_for_the_end().await;
+        }
+        self.supervisor.set_holding(&self.id, None);
+        match outcome {
+            Outcome::Reconnect => Some(Order::Look(None)),
+            Outcome::Release(row) => {
+                self.release(held.epoch, &row, "stopped").await;
+                None
+            }
+            Outcome::LeaseDropped => self.after_the_deadline().await,
+            Outcome::Lost | Outcome::Shutdown => {
+                context.count("connections_lost");
+                None
             }
         }
     }
@@ -119,7 +111,7 @@ impl Slot {
         None
     }
 
-    async fn hold_spec(&mut self, held: &Held, specs_before: u32) -> Outcome {
+    async fn hold_spec(&mut self, held: &Held) -> Outcome {
         let context = self.context.clone();
         if !context.guard.is_valid() {
             return Outcome::LeaseDropped;
@@ -143,8 +135,8 @@ impl Slot {
                 return self.watch(held, None, None, &mut book).await;
             }
         };
-        let Some(position) = self.position(held, &spec, specs_before).await else { return Outcome::LeaseDropped };
-        let running = self.start(&spec, held.epoch, specs_before, position);
+        let Some(position) = self.position(held, &spec).await else { return Outcome::LeaseDropped };
+        let running = self.start(&spec, held.epoch, position);
         let outcome = self.watch(held, Some(&spec), Some(&running), &mut book).await;
         match outcome {
             Outcome::Lost | Outcome::LeaseDropped => drop(running),
@@ -154,14 +146,13 @@ impl Slot {
     }
 
     /// Where to go on: at the newest stored message; a connection without numbers goes on counting.
-    async fn position(&self, held: &Held, spec: &Spec, specs_before: u32) -> Option<Position> {
+    async fn position(&self, held: &Held, spec: &Spec) -> Option<Position> {
         let context = &self.context;
         let owner = Owner {
             epoch: held.epoch,
             session: &context.session,
             ws_url: &spec.ws_url,
             numbered: spec.sequence_pointer.is_some(),
-            specs_before,
         };
         let mut attempt = 0;
         loop {
@@ -180,7 +171,7 @@ impl Slot {
         }
     }
 
-    fn start(&self, spec: &Arc<Spec>, epoch: u64, specs_before: u32, position: Position) -> Running {
+    fn start(&self, spec: &Arc<Spec>, epoch: u64, position: Position) -> Running {
         let context = &self.context;
         let (sink, stored, writer) = writer::start(context.clone(), self.id.clone());
         let (stop, stopped) = watch::channel(false);
@@ -190,8 +181,8 @@ impl Slot {
             id: self.id.clone(),
             spec: spec.clone(),
             epoch,
-            specs_before,
             position,
+            fresh: true,
             sink,
             observed: tell,
             stop: stopped,
@@ -266,7 +257,10 @@ impl Slot {
             let (row, item) = match self.read_row().await {
                 Ok(Row::Here(row, item)) => (Some(row), Some(item)),
                 Ok(Row::Gone) => (None, None),
-                Ok(Row::Bad) => return Some(Outcome::Lost),
+                Ok(Row::Bad(why)) => {
+                    self.tell_fault(held, why).await;
+                    return Some(Outcome::Lost);
+                }
                 Err(error) => {
                     self.trouble(&error);
                     tokio::select! {
@@ -278,15 +272,30 @@ impl Slot {
             };
             let same = item.as_ref().is_some_and(|item| same_spec(spec, held, item));
             let step = on_look(row.as_deref(), &self.context.session, Some(held.epoch), same, self.context.now());
-            return match (step, row, item) {
-                (LookStep::Reconnect, Some(row), Some(item)) => Some(Outcome::Reconnect(row, item)),
-                (LookStep::CloseAndRelease, Some(row), _) => Some(Outcome::Release(row)),
-                (LookStep::Drop(why), ..) => {
+            return match (step, row) {
+                (LookStep::Reconnect, _) => {
+                    tracing::info!(event = "spec_changed", connection = %self.id, "the spec changed: opening anew");
+                    Some(Outcome::Reconnect)
+                }
+                (LookStep::CloseAndRelease, Some(row)) => Some(Outcome::Release(row)),
+                (LookStep::Drop(why), _) => {
                     tracing::warn!(event = "connection_lost", connection = %self.id, why, "the socket is dropped");
                     Some(Outcome::Lost)
                 }
                 _ => None,
             };
+        }
+    }
+
+    /// Says on the row what is wrong with it, if it still names this session. Once: the socket is dropped whatever becomes of it.
+    async fn tell_fault(&self, held: &Held, why: String) {
+        let context = &self.context;
+        let status = Status { observed: Some(observed(context, ObservedState::Parked, Some(why))), progress: None };
+        let rules = context.settings().rules;
+        if let Err(error) =
+            context.parts.store.write_status(&self.id, &context.session, held.epoch, &status, rules).await
+        {
+            self.trouble(&error);
         }
     }
 
@@ -303,8 +312,8 @@ impl Slot {
                     tracing::warn!(event = "connection_lost", connection = %self.id, "a write was refused: the row is another owner's");
                     return Some(Outcome::Lost);
                 }
-                // Ours, but progress would have gone back: a later checkpoint has landed already.
-                book.wrote(&status, now_ms);
+                // Ours, but progress would have gone back: a later checkpoint has landed already. The state is written without it.
+                book.wrote(&Status { observed: None, ..status }, now_ms);
             }
             Err(error) => {
                 book.failed(now_ms);
@@ -333,10 +342,15 @@ impl Slot {
                 Ok(Written::Applied(item)) => {
                     context.count("releases");
                     tracing::info!(event = "released", connection = %self.id, epoch, why, "the connection is free");
-                    return self.claim_if_started(&item).await;
+                    return self.claim_if_free(&item).await;
                 }
-                // A release that finds us gone is done.
-                Ok(Written::Refused(_)) => return,
+                // A release that finds us gone is done; if it was this one and its answer was lost, its claim is still to be sent.
+                Ok(Written::Refused(found)) => {
+                    if let Some(item) = found {
+                        self.claim_if_free(&item).await;
+                    }
+                    return;
+                }
                 Err(error) if !error.is_transient() => return self.trouble(&error),
                 Err(error) => {
                     self.trouble(&error);
@@ -349,9 +363,10 @@ impl Slot {
     }
 
     /// A row that was started again while it was being released: START, STOP, START within a second.
-    async fn claim_if_started(&self, item: &Item) {
-        let started = Connection::from_item(item).is_ok_and(|row| row.desired_state.is_started());
-        if started && let Err(error) = self.context.parts.claims.send_claims(std::slice::from_ref(&self.id), 0).await {
+    async fn claim_if_free(&self, item: &Item) {
+        let wanted =
+            Connection::from_item(item).is_ok_and(|row| row.desired_state.is_started() && row.lease.owner.is_none());
+        if wanted && let Err(error) = self.context.parts.claims.send_claims(std::slice::from_ref(&self.id), 0).await {
             self.trouble(&error);
         }
     }

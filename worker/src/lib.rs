@@ -1,7 +1,7 @@
 //! The worker: holds sockets and renews leases, and nothing else.
 //!
 //! - [`entry`]: the one way in, for the binary, the demonstration and `leasehold local`
-//! - [`settings`]: environment variables; [`logging`]: JSON lines without secrets; [`health`]: the health check
+//! - [`settings`]: environment variables; [`health`]: the health check; [`task`]: which ECS task this is
 //! - [`run`]: sessions one after the other, until SIGTERM
 //! - [`keeper`]: registers, renews, reads marks, on a runtime of its own; [`guard`]: how far the lease may be trusted right now
 //! - [`claims`]: takes claims while there is room; [`compare`]: what is held against what the table says
@@ -19,10 +19,11 @@ pub mod guard;
 pub mod health;
 mod hold;
 pub mod keeper;
-pub mod logging;
+mod plain_http;
 pub mod run;
 pub mod settings;
 pub mod slot;
 pub mod status;
 pub mod supervisor;
+pub mod task;
 pub mod writer;

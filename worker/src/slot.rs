@@ -128,7 +128,7 @@ impl Slot {
     async fn claim_step(&self) -> Result<ClaimStep, StoreError> {
         let store = &self.context.parts.store;
         let row = match self.read_row().await? {
-            Row::Bad => return Ok(ClaimStep::Nothing("the row cannot be read")),
+            Row::Bad(_) => return Ok(ClaimStep::Nothing("the row cannot be read")),
             Row::Gone => return Ok(ClaimStep::Nothing("the row is gone")),
             Row::Here(row, _) => row,
         };
@@ -159,7 +159,7 @@ impl Slot {
             Err(error) => {
                 self.context.count("bad_rows");
                 tracing::warn!(event = "bad_row", connection = %self.id, %error, "the row cannot be read: correct it");
-                Ok(Row::Bad)
+                Ok(Row::Bad(error.to_string()))
             }
         }
     }
@@ -228,7 +228,7 @@ impl Slot {
                 Ok(Row::Here(row, _)) => {
                     (on_look(Some(&row), &self.context.session, None, false, self.context.now()), Some(row))
                 }
-                Ok(Row::Gone | Row::Bad) => return None,
+                Ok(Row::Gone | Row::Bad(_)) => return None,
                 Err(error) => {
                     self.trouble(&error);
                     sleep(Duration::from_secs(1)).await;
@@ -290,7 +290,8 @@ impl Slot {
 pub(crate) enum Row {
     Here(Box<Connection>, Item),
     Gone,
-    Bad,
+    /// It cannot be read: why.
+    Bad(String),
 }
 
 fn lease_lost() -> StoreError {

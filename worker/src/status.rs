@@ -92,7 +92,7 @@ impl StatusBook {
     /// A write failed at `now_ms`: not again before a status interval has passed.
     pub fn failed(&mut self, now_ms: u64) {
         self.written_at_ms = Some(now_ms);
-        self.checkpoint_at_ms = now_ms;
+        self.checkpoint_at_ms = (now_ms + self.status_interval_ms).saturating_sub(self.checkpoint_interval_ms);
     }
 }
 

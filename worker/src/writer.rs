@@ -44,7 +44,9 @@ impl Sink {
     /// [`Stopped`].
     pub async fn put(&mut self, key: MessageKey, body: Body) -> Result<(), Stopped> {
         let settings = self.context.settings();
-        let kib = u32::try_from(body.len() / 1024 + 1).unwrap_or(u32::MAX);
+        // A message that is larger than the whole buffer takes all of it, and does not wait for ever.
+        let most = u32::try_from(settings.buffer_bytes / 1024).unwrap_or(u32::MAX);
+        let kib = u32::try_from(body.len() / 1024 + 1).unwrap_or(u32::MAX).min(most);
         let share = self.context.parts.buffer_kib.clone().acquire_many_owned(kib).await.map_err(|_| Stopped)?;
         let received_at_ms = self.context.stamp_ms();
         let message =
