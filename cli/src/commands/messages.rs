@@ -62,7 +62,7 @@ struct Document {
 struct MessageView {
     series: String,
     seq: u64,
-    sub: u32,
+    sub: u64,
     received_at_ms: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     text: Option<String>,
@@ -212,7 +212,7 @@ impl Printer<'_> {
 fn line(message: &Message) -> String {
     let received = DateTime::from_millis(i64::try_from(message.received_at_ms).unwrap_or(i64::MAX));
     let received = received.fmt(DateTimeFormat::DateTime).unwrap_or_else(|_| message.received_at_ms.to_string());
-    let sub = if message.key.sub > 0 { format!("+{}", message.key.sub) } else { String::new() };
+    let sub = if message.key.sub > 0 { "+" } else { "" };
     let body = match &message.body {
         Body::Text(text) => cut(text, TEXT_CHARS),
         Body::Binary(bytes) => {
