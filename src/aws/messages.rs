@@ -3,9 +3,8 @@
 use super::error::{StoreError, sort};
 use super::store::{DYNAMODB, Page, SdkItem, Store, page};
 use super::update::{n, s};
-use crate::model::connection::attr as row;
 use crate::model::message::attr;
-use crate::model::{ConnectionId, Item, MessageKey};
+use crate::model::{ConnectionId, Item, MessageKey, fields};
 use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem};
 use std::collections::HashMap;
 
@@ -85,6 +84,17 @@ fn slice(bytes: &[u8], index: usize) -> &[u8] {
     &bytes[from..(from + PART_BYTES).min(bytes.len())]
 }
 
+/// Which of a connection's messages.
+#[derive(Default)]
+struct Query {
+    /// What their sort keys begin with; empty for all.
+    prefix: String,
+    newest_first: bool,
+    consistent: bool,
+    limit: i32,
+    from: Option<SdkItem>,
+}
+
 impl Store {
     /// Stores messages of one connection so that never a later one is there without an earlier one: one item alone, several (or the
     /// parts of a large one) in one transaction. Storing the same again is harmless.
@@ -125,24 +135,10 @@ impl Store {
     /// # Errors
     /// [`StoreError`].
     pub async fn newest_message(&self, id: &ConnectionId) -> Result<Option<MessageKey>, StoreError> {
-        let answer = self
-            .clients
-            .bulk
-            .query()
-            .table_name(&self.tables.messages)
-            .key_condition_expression("#pk = :pk")
-            .expression_attribute_names("#pk", attr::PK)
-            .expression_attribute_names("#sk", attr::SK)
-            .expression_attribute_values(":pk", s(id.pk()))
-            .projection_expression("#sk")
-            .scan_index_forward(false)
-            .consistent_read(true)
-            .limit(1)
-            .send()
-            .await
-            .map_err(|error| sort(DYNAMODB, &error))?;
-        let newest = answer.items.unwrap_or_default().into_iter().next();
-        Ok(newest.and_then(|item| MessageKey::from_sk(item.get(attr::SK)?.as_s().ok()?)).map(|(key, _)| key))
+        let newest = Query { newest_first: true, consistent: true, limit: 1, ..Query::default() };
+        let page = self.query_messages(id, newest).await?;
+        let sk = page.items.first().and_then(|item| fields::string(item, attr::SK).ok().flatten());
+        Ok(sk.and_then(|sk| MessageKey::from_sk(&sk)).map(|(key, _)| key))
     }
 
     /// Whether exactly this body is stored under the key (its first part, for one that was cut).
@@ -150,18 +146,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`].
     pub async fn has_message(&self, id: &ConnectionId, key: &MessageKey, body: &Body) -> Result<bool, StoreError> {
-        let item_key: SdkItem = HashMap::from([(attr::PK.to_owned(), s(id.pk())), (attr::SK.to_owned(), s(key.sk(0)))]);
-        let answer = self
-            .clients
-            .bulk
-            .get_item()
-            .table_name(&self.tables.messages)
-            .set_key(Some(item_key))
-            .consistent_read(true)
-            .send()
-            .await
-            .map_err(|error| sort(DYNAMODB, &error))?;
-        Ok(answer.item.is_some_and(|item| item.get(attr::BODY) == Some(&body.part(0))))
+        self.is_among(id, key.sk(0), 1, body).await
     }
 
     /// Whether exactly this body is stored behind the number of `key`, among the first messages there.
@@ -175,23 +160,14 @@ impl Store {
         body: &Body,
     ) -> Result<bool, StoreError> {
         const LOOKED_AT: i32 = 100;
-        let answer = self
-            .clients
-            .bulk
-            .query()
-            .table_name(&self.tables.messages)
-            .key_condition_expression("#pk = :pk AND begins_with(#sk, :prefix)")
-            .expression_attribute_names("#pk", attr::PK)
-            .expression_attribute_names("#sk", attr::SK)
-            .expression_attribute_values(":pk", s(id.pk()))
-            .expression_attribute_values(":prefix", s(key.number_prefix()))
-            .consistent_read(true)
-            .limit(LOOKED_AT)
-            .send()
-            .await
-            .map_err(|error| sort(DYNAMODB, &error))?;
+        self.is_among(id, key.number_prefix(), LOOKED_AT, body).await
+    }
+
+    async fn is_among(&self, id: &ConnectionId, prefix: String, limit: i32, body: &Body) -> Result<bool, StoreError> {
+        let page = self.query_messages(id, Query { prefix, consistent: true, limit, ..Query::default() }).await?;
         let wanted = body.part(0);
-        Ok(answer.items.unwrap_or_default().iter().any(|item| item.get(attr::BODY) == Some(&wanted)))
+        let is_same = |item: Item| SdkItem::from(item).get(attr::BODY) == Some(&wanted);
+        Ok(page.items.into_iter().any(is_same))
     }
 
     /// One page of a connection's messages, in order.
@@ -205,20 +181,30 @@ impl Store {
         limit: i32,
         from: Option<SdkItem>,
     ) -> Result<Page, StoreError> {
-        let answer = self
+        self.query_messages(id, Query { newest_first, limit, from, ..Query::default() }).await
+    }
+
+    async fn query_messages(&self, id: &ConnectionId, query: Query) -> Result<Page, StoreError> {
+        let request = self
             .clients
             .bulk
             .query()
             .table_name(&self.tables.messages)
-            .key_condition_expression("#pk = :pk")
             .expression_attribute_names("#pk", attr::PK)
             .expression_attribute_values(":pk", s(id.pk()))
-            .scan_index_forward(!newest_first)
-            .limit(limit)
-            .set_exclusive_start_key(from)
-            .send()
-            .await
-            .map_err(|error| sort(DYNAMODB, &error))?;
+            .scan_index_forward(!query.newest_first)
+            .consistent_read(query.consistent)
+            .limit(query.limit)
+            .set_exclusive_start_key(query.from);
+        let request = if query.prefix.is_empty() {
+            request.key_condition_expression("#pk = :pk")
+        } else {
+            request
+                .key_condition_expression("#pk = :pk AND begins_with(#sk, :prefix)")
+                .expression_attribute_names("#sk", attr::SK)
+                .expression_attribute_values(":prefix", s(query.prefix))
+        };
+        let answer = request.send().await.map_err(|error| sort(DYNAMODB, &error))?;
         Ok(page(answer.items, answer.last_evaluated_key))
     }
 
@@ -243,11 +229,4 @@ fn item(id: &ConnectionId, message: &StoredMessage, part: usize) -> SdkItem {
         item.insert(attr::PARTS.to_owned(), n(message.body.parts()));
     }
     item
-}
-
-/// The connection that a message's item belongs to.
-#[must_use]
-pub fn connection_of(item: &Item) -> Option<ConnectionId> {
-    let pk = crate::model::fields::string(item, row::PK).ok().flatten()?;
-    ConnectionId::from_pk(&pk).ok()
 }

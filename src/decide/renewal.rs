@@ -73,29 +73,9 @@ pub fn trust(renewed_ms: u64, now_ms: u64, policy: OnStoreOutage, timing: &Timin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::SessionId;
 
     fn session(state: SessionState, heartbeat: u64) -> Session {
-        Session {
-            id: SessionId::new("s"),
-            task_arn: None,
-            version: None,
-            heartbeat,
-            lease_expires_at_ms: 0,
-            state,
-            started_at_ms: None,
-            over_at_ms: None,
-            over_reason: None,
-            empty_since_ms: None,
-            suspicion: None,
-            drain: false,
-            capacity: 0,
-            held: 0,
-            connected: 0,
-            loop_lag_ms: 0,
-            clock_skew_ms: 0,
-            counters: vec![],
-        }
+        Session { heartbeat, ..Session::sample("s", state) }
     }
 
     #[test]

@@ -118,6 +118,33 @@ pub struct Session {
     pub counters: Vec<(String, u64)>,
 }
 
+#[cfg(test)]
+impl Session {
+    /// A session of which a test says only what matters to it.
+    pub(crate) fn sample(id: &str, state: SessionState) -> Self {
+        Self {
+            id: SessionId::new(id),
+            task_arn: None,
+            version: None,
+            heartbeat: 1,
+            lease_expires_at_ms: 0,
+            state,
+            started_at_ms: None,
+            over_at_ms: None,
+            over_reason: None,
+            empty_since_ms: None,
+            suspicion: None,
+            drain: false,
+            capacity: 0,
+            held: 0,
+            connected: 0,
+            loop_lag_ms: 0,
+            clock_skew_ms: 0,
+            counters: vec![],
+        }
+    }
+}
+
 impl Session {
     /// Reads a session's row.
     ///

@@ -3,7 +3,6 @@
 use crate::World;
 use crate::connector::Upstreams;
 use aws_sdk_dynamodb::types::AttributeValue;
-use leasehold::aws::messages::connection_of;
 use leasehold::aws::queues::Queue;
 use leasehold::aws::sdk::DynamoClients;
 use leasehold::aws::{Store, StoreError};
@@ -233,15 +232,14 @@ impl Cluster {
         let mut found = Vec::new();
         let mut from = None;
         loop {
-            let page = self.world.table().scan_messages(from).await.expect("the engine answers");
-            for item in page.items.iter().filter(|item| connection_of(item) == Some(name(id))) {
+            let page = self.world.table().messages(&name(id), false, 1_000, from).await.expect("the engine answers");
+            for item in &page.items {
                 let sk = fields::string(item, message::SK).ok().flatten().expect("a message has a key");
                 let (key, part) = MessageKey::from_sk(&sk).expect("the key is one of ours");
                 found.push((key, part, body_of(item)));
             }
             from = page.next;
             if from.is_none() {
-                found.sort();
                 return found;
             }
         }

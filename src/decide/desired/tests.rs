@@ -5,26 +5,7 @@ use crate::model::{Session, SessionState};
 const NOW: Now = Now { lower_ms: 100_000, upper_ms: 102_000 };
 
 fn session(id: &str, state: SessionState) -> Session {
-    Session {
-        id: SessionId::new(id),
-        task_arn: None,
-        version: None,
-        heartbeat: 1,
-        lease_expires_at_ms: 110_000,
-        state,
-        started_at_ms: None,
-        over_at_ms: None,
-        over_reason: None,
-        empty_since_ms: None,
-        suspicion: None,
-        drain: false,
-        capacity: 0,
-        held: 0,
-        connected: 0,
-        loop_lag_ms: 0,
-        clock_skew_ms: 0,
-        counters: vec![],
-    }
+    Session { lease_expires_at_ms: 110_000, ..Session::sample(id, state) }
 }
 
 /// A row as people write it, with what else is said.

@@ -11,26 +11,7 @@ fn now(ms: u64) -> Now {
 }
 
 fn session(over_at_ms: u64, empty_since_ms: Option<u64>) -> Session {
-    Session {
-        id: SessionId::new("w1"),
-        task_arn: None,
-        version: None,
-        heartbeat: 1,
-        lease_expires_at_ms: 0,
-        state: SessionState::Fenced,
-        started_at_ms: None,
-        over_at_ms: Some(over_at_ms),
-        over_reason: None,
-        empty_since_ms,
-        suspicion: None,
-        drain: false,
-        capacity: 0,
-        held: 0,
-        connected: 0,
-        loop_lag_ms: 0,
-        clock_skew_ms: 0,
-        counters: vec![],
-    }
+    Session { over_at_ms: Some(over_at_ms), empty_since_ms, ..Session::sample("w1", SessionState::Fenced) }
 }
 
 fn row(started: bool, owner: &str) -> Item {

@@ -10,24 +10,10 @@ fn now(seconds: u64) -> Now {
 
 fn session(id: &str, renewed_s: u64) -> Session {
     Session {
-        id: SessionId::new(id),
         task_arn: Some(format!("arn:task/{id}")),
-        version: None,
         heartbeat: renewed_s,
         lease_expires_at_ms: renewed_s * 1_000 + 20_000,
-        state: SessionState::Active,
-        started_at_ms: None,
-        over_at_ms: None,
-        over_reason: None,
-        empty_since_ms: None,
-        suspicion: None,
-        drain: false,
-        capacity: 0,
-        held: 0,
-        connected: 0,
-        loop_lag_ms: 0,
-        clock_skew_ms: 0,
-        counters: vec![],
+        ..Session::sample(id, SessionState::Active)
     }
 }
 
