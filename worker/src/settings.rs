@@ -4,7 +4,7 @@ use leasehold::aws::Tables;
 use leasehold::decide::backoff::Backoff;
 use leasehold::decide::renewal::OnStoreOutage;
 use leasehold::decide::timing::{Rules, Timing};
-use leasehold::settings::{Lookup, SettingError, number, required, tables, timing};
+use leasehold::settings::{Lookup, SettingError, number, optional, queue_url, tables, timing};
 use std::net::SocketAddr;
 
 /// Everything that can be set, by environment variable.
@@ -64,12 +64,12 @@ impl Settings {
         let backoff = Backoff::default();
         Ok(Self {
             tables: tables(lookup)?,
-            claims_queue_url: required(lookup, "CLAIMS_QUEUE_URL", "the URL of the queue of claims")?,
+            claims_queue_url: queue_url(lookup, "CLAIMS_QUEUE_URL")?,
             timing: timing(lookup)?,
             rules: Rules::default(),
             on_store_outage: on_store_outage(lookup)?,
             capacity: number(lookup, "CAPACITY", 700, 0..=100_000)?,
-            task_arn: lookup("TASK_ARN").filter(|arn| !arn.is_empty()),
+            task_arn: optional(lookup, "TASK_ARN"),
             health_addr: health_addr(lookup)?,
             backoff: Backoff {
                 base_ms: number(lookup, "BACKOFF_BASE_MS", backoff.base_ms, 1..=60_000)?,
@@ -106,7 +106,7 @@ fn on_store_outage(lookup: Lookup<'_>) -> Result<OnStoreOutage, SettingError> {
 /// [`SettingError::Wrong`].
 pub fn health_addr(lookup: Lookup<'_>) -> Result<Option<SocketAddr>, SettingError> {
     let name = "HEALTH_ADDR";
-    let text = lookup(name).filter(|text| !text.is_empty()).unwrap_or_else(|| DEFAULT_HEALTH_ADDR.to_owned());
+    let text = optional(lookup, name).unwrap_or_else(|| DEFAULT_HEALTH_ADDR.to_owned());
     if text == "off" {
         return Ok(None);
     }
