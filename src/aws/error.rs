@@ -119,7 +119,20 @@ fn by_code(service: &'static str, code: &str, message: String) -> StoreError {
         "ResourceNotFoundException" | "QueueDoesNotExist" | "AWS.SimpleQueueService.NonExistentQueue" => {
             StoreError::Missing { service, message }
         }
-        _ => StoreError::Invalid { service, message },
+        "ValidationException"
+        | "SerializationException"
+        | "ItemCollectionSizeLimitExceededException"
+        | "UnknownOperationException"
+        | "InvalidParameterValue"
+        | "InvalidParameterCombination"
+        | "MissingParameter"
+        | "InvalidMessageContents"
+        | "ReceiptHandleIsInvalid"
+        | "UnsupportedOperation"
+        | "BatchRequestTooLong"
+        | "DuplicateItemException" => StoreError::Invalid { service, message },
+        // A code that we do not know may pass: nothing is given up for it.
+        _ => StoreError::Unknown { service, message },
     }
 }
 

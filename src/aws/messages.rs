@@ -5,6 +5,8 @@ use super::store::{DYNAMODB, Page, SdkItem, Store, page};
 use super::update::{n, s};
 use crate::model::message::attr;
 use crate::model::{ConnectionId, Item, MessageKey, fields};
+use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
+use aws_sdk_dynamodb::types::error::TransactionCanceledException;
 use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem};
 use std::collections::HashMap;
 
@@ -120,14 +122,11 @@ impl Store {
             writes.push(TransactWriteItem::builder().put(put).build());
         }
         let answer = self.clients.bulk.transact_write_items().set_transact_items(Some(writes)).send().await;
-        match answer {
-            Ok(_) => Ok(()),
-            // Without conditions only a conflict, a limit or a throttle can cancel; a stale owner may be writing the same keys.
-            Err(error) if error.as_service_error().is_some_and(|e| e.is_transaction_canceled_exception()) => {
-                Err(StoreError::Throttled { service: DYNAMODB, message: "the transaction was cancelled".into() })
-            }
-            Err(error) => Err(sort(DYNAMODB, &error)),
-        }
+        answer.map_err(|error| match error.as_service_error() {
+            Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) => cancellation(cancelled),
+            _ => sort(DYNAMODB, &error),
+        })?;
+        Ok(())
     }
 
     /// The key of the newest stored message, read consistently.
@@ -141,30 +140,14 @@ impl Store {
         Ok(sk.and_then(|sk| MessageKey::from_sk(&sk)).map(|(key, _)| key))
     }
 
-    /// Whether exactly this body is stored under the key (its first part, for one that was cut).
+    /// Whether exactly this body (the first part of a large one) is stored behind the number of `key`, among the first messages there.
     ///
     /// # Errors
     /// [`StoreError`].
     pub async fn has_message(&self, id: &ConnectionId, key: &MessageKey, body: &Body) -> Result<bool, StoreError> {
-        self.is_among(id, key.sk(0), 1, body).await
-    }
-
-    /// Whether exactly this body is stored behind the number of `key`, among the first messages there.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    pub async fn has_message_behind(
-        &self,
-        id: &ConnectionId,
-        key: &MessageKey,
-        body: &Body,
-    ) -> Result<bool, StoreError> {
         const LOOKED_AT: i32 = 100;
-        self.is_among(id, key.number_prefix(), LOOKED_AT, body).await
-    }
-
-    async fn is_among(&self, id: &ConnectionId, prefix: String, limit: i32, body: &Body) -> Result<bool, StoreError> {
-        let page = self.query_messages(id, Query { prefix, consistent: true, limit, ..Query::default() }).await?;
+        let query = Query { prefix: key.number_prefix(), consistent: true, limit: LOOKED_AT, ..Query::default() };
+        let page = self.query_messages(id, query).await?;
         let wanted = body.part(0);
         let is_same = |item: Item| SdkItem::from(item).get(attr::BODY) == Some(&wanted);
         Ok(page.items.into_iter().any(is_same))
@@ -217,6 +200,21 @@ impl Store {
     }
 }
 
+/// Why a transaction was cancelled, by the codes of its reasons (DynamoDB API reference, TransactWriteItems): a conflict (a stale owner may
+/// be writing the same keys) or a limit passes, anything else does not.
+fn cancellation(cancelled: &TransactionCanceledException) -> StoreError {
+    let codes: Vec<&str> = cancelled.cancellation_reasons().iter().filter_map(|reason| reason.code()).collect();
+    let message = format!("the transaction was cancelled ({})", codes.join(", "));
+    let passes = |code: &&str| {
+        ["None", "TransactionConflict", "ProvisionedThroughputExceeded", "ThrottlingError"].contains(code)
+    };
+    if codes.iter().all(passes) {
+        StoreError::Throttled { service: DYNAMODB, message }
+    } else {
+        StoreError::Invalid { service: DYNAMODB, message }
+    }
+}
+
 fn item(id: &ConnectionId, message: &StoredMessage, part: usize) -> SdkItem {
     let mut item: SdkItem = HashMap::from([
         (attr::PK.to_owned(), s(id.pk())),
@@ -229,4 +227,22 @@ fn item(id: &ConnectionId, message: &StoredMessage, part: usize) -> SdkItem {
         item.insert(attr::PARTS.to_owned(), n(message.body.parts()));
     }
     item
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use aws_sdk_dynamodb::types::CancellationReason;
+
+    fn cancelled(codes: &[&str]) -> StoreError {
+        let reasons = codes.iter().map(|code| CancellationReason::builder().code(*code).build()).collect();
+        cancellation(&TransactionCanceledException::builder().set_cancellation_reasons(Some(reasons)).build())
+    }
+
+    #[test]
+    fn a_conflict_is_tried_again_and_a_message_that_cannot_be_stored_is_not() {
+        assert!(cancelled(&["None", "TransactionConflict"]).is_transient());
+        assert!(cancelled(&["ThrottlingError"]).is_transient());
+        assert!(!cancelled(&["None", "ValidationError"]).is_transient());
+    }
 }

@@ -1,8 +1,7 @@
 //! Where a new owner goes on, and under which key each message is stored.
 
 use crate::model::message::MAX_UNNUMBERED;
-use crate::model::{MessageKey, Progress, Series, SessionId};
-use url::Url;
+use crate::model::{Feed, MessageKey, Progress, Series, SessionId};
 
 /// Who numbers the messages of a connection, from a fresh acquire on.
 #[derive(Clone, Copy, Debug)]
@@ -11,10 +10,15 @@ pub struct Owner<'a> {
     pub epoch: u64,
     /// The owner's session.
     pub session: &'a SessionId,
-    /// The URL of the spec.
-    pub ws_url: &'a Url,
-    /// True when messages carry numbers (the spec has a sequence pointer).
-    pub numbered: bool,
+    /// Whose messages they are.
+    pub feed: Feed<'a>,
+}
+
+impl Owner<'_> {
+    /// True when messages carry numbers.
+    fn numbered(&self) -> bool {
+        self.feed.sequence_pointer.is_some()
+    }
 }
 
 /// The place in a connection's messages.
@@ -36,8 +40,8 @@ pub struct Position {
 pub enum Placed {
     /// It is new: store it here.
     Store(MessageKey),
-    /// The first of a socket, at or before the resume point: a replay that overlaps, or the numbers began anew. Whoever can read tells by
-    /// what is stored under this key, and calls [`Position::repeat`] or [`Position::reset`].
+    /// Its number is not above the last one: a replay, another message with the same number, or the numbers began anew. Whoever can read
+    /// tells by what is stored behind this number, and calls [`Position::repeat`] or [`Position::not_stored`].
     Ask(MessageKey),
 }
 
@@ -46,19 +50,19 @@ impl Position {
     /// with a new series. An upstream without numbers always begins a series.
     #[must_use]
     pub fn resume(owner: &Owner<'_>, row: &Progress, newest: Option<&MessageKey>) -> Self {
-        if owner.numbered {
-            if let Some(key) = newest.filter(|key| key.series.is_of(owner.ws_url)) {
+        if owner.numbered() {
+            if let Some(key) = newest.filter(|key| key.series.is_of(owner.feed)) {
                 let checkpoint = row.last_seq.filter(|_| row.series.as_deref() == Some(key.series.as_str()));
-                return Self::at(key.series.clone(), Some(key.seq.max(checkpoint.unwrap_or(0))));
+                return Self::at(key.series.clone(), key.number().max(checkpoint));
             }
             if newest.is_none()
                 && let Some(name) = &row.series
-                && Series::from_stored(name).is_of(owner.ws_url)
+                && Series::from_stored(name).is_of(owner.feed)
             {
                 return Self::at(Series::from_stored(name), row.last_seq);
             }
         }
-        Self::at(Series::new(owner.epoch, 0, owner.session, owner.ws_url), None)
+        Self::at(Series::new(owner.epoch, 0, owner.session, owner.feed), None)
     }
 
     fn at(series: Series, last_seq: Option<u64>) -> Self {
@@ -85,17 +89,10 @@ impl Position {
     /// Places a message. `number` is what the upstream says, `None` where it says nothing.
     pub fn place(&mut self, owner: &Owner<'_>, number: Option<u64>) -> Placed {
         match number {
-            None if owner.numbered => self.unnumbered(owner),
+            None if owner.numbered() => self.unnumbered(owner),
             None => self.advance(self.last_seq.map_or(1, |last| last.saturating_add(1))),
-            Some(seq) => match self.last_seq {
-                Some(last) if seq < last && self.seen_on_socket => {
-                    self.begin(owner);
-                    self.advance(seq)
-                }
-                Some(last) if seq <= last && !self.seen_on_socket => Placed::Ask(self.key(seq)),
-                Some(last) if seq == last => self.unnumbered(owner),
-                _ => self.advance(seq),
-            },
+            Some(seq) if self.last_seq.is_some_and(|last| seq <= last) => Placed::Ask(self.key(seq)),
+            Some(seq) => self.advance(seq),
         }
     }
 
@@ -106,15 +103,19 @@ impl Position {
         }
     }
 
-    /// The other answer to [`Placed::Ask`]: another message is stored there, or none. The numbers began anew.
-    pub fn reset(&mut self, owner: &Owner<'_>, seq: u64) -> Placed {
+    /// The other answer to [`Placed::Ask`]: no such message is stored there. After the last number has come over this socket, it is one more
+    /// with that number; otherwise the numbers began anew. Says whether they did.
+    pub fn not_stored(&mut self, owner: &Owner<'_>, seq: u64) -> (Placed, bool) {
+        if self.last_seq == Some(seq) && self.seen_on_socket {
+            return (self.unnumbered(owner), false);
+        }
         self.begin(owner);
-        self.advance(seq)
+        (self.advance(seq), true)
     }
 
     fn begin(&mut self, owner: &Owner<'_>) {
         self.resets = self.resets.saturating_add(1);
-        self.series = Series::new(owner.epoch, self.resets, owner.session, owner.ws_url);
+        self.series = Series::new(owner.epoch, self.resets, owner.session, owner.feed);
         self.last_seq = None;
     }
 
@@ -132,8 +133,7 @@ impl Position {
             self.begin(owner);
             self.unnumbered = 1;
         }
-        let seq = self.last_seq.unwrap_or(0);
-        Placed::Store(MessageKey::unnumbered(self.series.clone(), seq, owner.epoch, self.unnumbered))
+        Placed::Store(MessageKey::unnumbered(self.series.clone(), self.last_seq, owner.epoch, self.unnumbered))
     }
 
     fn key(&self, seq: u64) -> MessageKey {
@@ -144,6 +144,7 @@ impl Position {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use url::Url;
 
     struct World {
         session: SessionId,
@@ -158,8 +159,12 @@ mod tests {
             }
         }
 
+        fn feed(&self, numbered: bool) -> Feed<'_> {
+            Feed { ws_url: &self.url, sequence_pointer: numbered.then_some("/seq") }
+        }
+
         fn owner(&self, epoch: u64, numbered: bool) -> Owner<'_> {
-            Owner { epoch, session: &self.session, ws_url: &self.url, numbered }
+            Owner { epoch, session: &self.session, feed: self.feed(numbered) }
         }
     }
 
@@ -173,7 +178,7 @@ mod tests {
     #[test]
     fn a_new_owner_goes_on_at_the_newest_stored_message_even_if_the_checkpoint_is_older() {
         let world = World::new();
-        let series = Series::new(5, 0, &world.session, &world.url);
+        let series = Series::new(5, 0, &world.session, world.feed(true));
         let newest = MessageKey { series: series.clone(), seq: 90, sub: 0 };
         let row = Progress { last_seq: Some(40), series: Some(series.to_string()) };
         let position = Position::resume(&world.owner(9, true), &row, Some(&newest));
@@ -184,7 +189,8 @@ mod tests {
     fn a_row_whose_url_changed_does_not_resume_in_the_old_feed() {
         let world = World::new();
         let old = Url::parse("ws://other/").unwrap();
-        let newest = MessageKey { series: Series::new(5, 0, &world.session, &old), seq: 90, sub: 0 };
+        let old = Feed { ws_url: &old, sequence_pointer: Some("/seq") };
+        let newest = MessageKey { series: Series::new(5, 0, &world.session, old), seq: 90, sub: 0 };
         let position = Position::resume(&world.owner(9, true), &Progress::default(), Some(&newest));
         assert_eq!(position.last_seq(), None);
         assert!(position.series() > &newest.series);
@@ -204,7 +210,7 @@ mod tests {
     fn messages_without_a_number_follow_the_last_number_and_never_meet_each_other_s_keys() {
         let world = World::new();
         let mut keys = std::collections::BTreeSet::new();
-        let newest = MessageKey { series: Series::new(5, 0, &world.session, &world.url), seq: 7, sub: 0 };
+        let newest = MessageKey { series: Series::new(5, 0, &world.session, world.feed(true)), seq: 7, sub: 0 };
         for epoch in [9, 10] {
             let owner = world.owner(epoch, true);
             let mut position = Position::resume(&owner, &Progress::default(), Some(&newest));
@@ -226,9 +232,42 @@ mod tests {
         let owner = world.owner(9, true);
         let mut position = Position::resume(&owner, &Progress::default(), None);
         position.place(&owner, Some(4_118_596_218));
-        let before = position.series().clone();
-        assert_eq!(stored(position.place(&owner, Some(1))), (1, 0));
-        assert!(position.series() > &before);
+        let Placed::Ask(key) = position.place(&owner, Some(1)) else { panic!() };
+        let (placed, reset) = position.not_stored(&owner, 1);
+        assert!(reset);
+        assert_eq!(stored(placed), (1, 0));
+        assert!(position.series() > &key.series);
+    }
+
+    #[test]
+    fn another_message_with_the_last_number_is_stored_behind_it() {
+        let world = World::new();
+        let owner = world.owner(9, true);
+        let mut position = Position::resume(&owner, &Progress::default(), None);
+        position.place(&owner, Some(7));
+        assert!(matches!(position.place(&owner, Some(7)), Placed::Ask(_)), "it may be the same message again");
+        let (placed, reset) = position.not_stored(&owner, 7);
+        let (seq, sub) = stored(placed);
+        assert!(!reset && seq == 7 && sub > 0);
+        assert_eq!(stored(position.place(&owner, Some(8))), (8, 0));
+    }
+
+    #[test]
+    fn a_row_that_gets_a_sequence_pointer_does_not_resume_at_our_own_count() {
+        let world = World::new();
+        let counted = MessageKey { series: Series::new(5, 0, &world.session, world.feed(false)), seq: 90, sub: 0 };
+        let position = Position::resume(&world.owner(9, true), &Progress::default(), Some(&counted));
+        assert_eq!(position.last_seq(), None);
+    }
+
+    #[test]
+    fn a_message_before_any_number_is_no_place_to_resume_from() {
+        let world = World::new();
+        let owner = world.owner(9, true);
+        let mut position = Position::resume(&owner, &Progress::default(), None);
+        let Placed::Store(greeting) = position.place(&owner, None) else { panic!() };
+        let resumed = Position::resume(&world.owner(10, true), &Progress::default(), Some(&greeting));
+        assert_eq!((resumed.last_seq(), resumed.series()), (None, &greeting.series));
     }
 
     #[test]
@@ -256,7 +295,8 @@ mod tests {
         position.socket_opened();
         let Placed::Ask(key) = position.place(&owner, Some(1)) else { panic!() };
         let before = key.series.clone();
-        assert_eq!(stored(position.reset(&owner, 1)), (1, 0));
+        let (placed, reset) = position.not_stored(&owner, 1);
+        assert_eq!((stored(placed), reset), ((1, 0), true));
         assert!(position.series() > &before);
     }
 }

@@ -15,18 +15,18 @@ pub mod attr {
     pub const EXPIRES_AT: &str = "expires_at";
 }
 
-/// A run of sequence numbers that belong together: of one upstream URL, since one start or reset.
+/// A run of sequence numbers that belong together: of one upstream, since one start or reset.
 ///
-/// Its name sorts by age: `epoch.resets.session.url`. The URL's hash is part of it, so that a connection whose URL changes does
-/// not go on with the numbers of another feed.
+/// Its name sorts by age: `epoch.resets.session.feed`. A hash of the URL and the sequence pointer is part of it, so that a connection
+/// whose spec changes does not go on with the numbers of another feed, or with our own count.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Series(String);
 
 impl Series {
     /// Names a new series. `resets` counts the series that one owner began before it under the same epoch.
     #[must_use]
-    pub fn new(epoch: u64, resets: u32, session: &SessionId, ws_url: &Url) -> Self {
-        Self(format!("{epoch:016}.{resets:010}.{}.{:08x}", session.short(), url_hash(ws_url)))
+    pub fn new(epoch: u64, resets: u32, session: &SessionId, feed: Feed<'_>) -> Self {
+        Self(format!("{epoch:016}.{resets:010}.{}.{:08x}", session.short(), feed.hash()))
     }
 
     /// Takes a stored name.
@@ -35,10 +35,10 @@ impl Series {
         Self(name.to_owned())
     }
 
-    /// True when the series belongs to this URL.
+    /// True when the series belongs to this feed.
     #[must_use]
-    pub fn is_of(&self, ws_url: &Url) -> bool {
-        self.0.rsplit('.').next() == Some(format!("{:08x}", url_hash(ws_url)).as_str())
+    pub fn is_of(&self, feed: Feed<'_>) -> bool {
+        self.0.rsplit('.').next() == Some(format!("{:08x}", feed.hash()).as_str())
     }
 
     /// The stored name.
@@ -54,14 +54,27 @@ impl fmt::Display for Series {
     }
 }
 
-/// FNV-1a, 32 bits: stable over versions and machines, which the standard library's hasher does not promise.
-fn url_hash(url: &Url) -> u32 {
-    let mut hash: u32 = 0x811c_9dc5;
-    for byte in url.as_str().bytes() {
-        hash ^= u32::from(byte);
-        hash = hash.wrapping_mul(0x0100_0193);
+/// Whose numbers a series counts in.
+#[derive(Clone, Copy, Debug)]
+pub struct Feed<'a> {
+    /// The URL of the spec.
+    pub ws_url: &'a Url,
+    /// Where messages carry their number; `None` where we count.
+    pub sequence_pointer: Option<&'a str>,
+}
+
+impl Feed<'_> {
+    /// FNV-1a, 32 bits: stable over versions and machines, which the standard library's hasher does not promise.
+    fn hash(&self) -> u32 {
+        let mut hash: u32 = 0x811c_9dc5;
+        // A byte that is in no URL keeps the two apart; a spec without a pointer is another feed than one with an empty one.
+        let pointer = self.sequence_pointer.map(|pointer| format!(" {pointer}")).unwrap_or_default();
+        for byte in self.ws_url.as_str().bytes().chain(pointer.bytes()) {
+            hash ^= u32::from(byte);
+            hash = hash.wrapping_mul(0x0100_0193);
+        }
+        hash
     }
-    hash
 }
 
 /// Where one message is stored below its connection.
@@ -76,16 +89,27 @@ pub struct MessageKey {
     pub sub: u64,
 }
 
-/// How many messages without a number one owner can store behind one number.
-pub const MAX_UNNUMBERED: u64 = 1 << 22;
+/// How many messages without a number one owner can store in one series.
+pub const MAX_UNNUMBERED: u64 = 1 << 21;
+/// What is added to the count of a message that came before any number.
+const BEFORE_ANY: u64 = 1 << 21;
 
 impl MessageKey {
     /// The key of the `count`th message without a number (from 1, below [`MAX_UNNUMBERED`]) that the owner of `epoch` stores behind `seq`. The
     /// epoch is part of it, so that no owner writes over what another has stored.
     #[must_use]
-    pub fn unnumbered(series: Series, seq: u64, epoch: u64, count: u64) -> Self {
-        // An epoch is a time in ms, below 2^42 until the year 2109.
-        Self { series, seq, sub: epoch.saturating_mul(MAX_UNNUMBERED).saturating_add(count) }
+    pub fn unnumbered(series: Series, seq: Option<u64>, epoch: u64, count: u64) -> Self {
+        let before_any = if seq.is_none() { BEFORE_ANY } else { 0 };
+        // An epoch is a time in ms, below 2^42 until the year 2109, which leaves 22 bits of 64.
+        let sub = epoch.saturating_mul(MAX_UNNUMBERED * 2).saturating_add(before_any + count);
+        Self { series, seq: seq.unwrap_or(0), sub }
+    }
+
+    /// The upstream's number that an owner can resume from; `None` for a message that came before any.
+    #[must_use]
+    pub fn number(&self) -> Option<u64> {
+        let before_any = self.sub > 0 && self.sub & BEFORE_ANY != 0;
+        (!before_any).then_some(self.seq)
     }
 
     /// What the sort keys of all messages behind this number begin with.
@@ -120,12 +144,17 @@ mod tests {
         Url::parse(text).unwrap()
     }
 
+    fn feed<'a>(ws_url: &'a Url, sequence_pointer: Option<&'a str>) -> Feed<'a> {
+        Feed { ws_url, sequence_pointer }
+    }
+
     #[test]
     fn later_series_sort_after_earlier_ones_and_numbers_sort_as_numbers() {
         let session = SessionId::new("0192aaaa-0000-7000-8000-abcdefabcdef");
-        let first = Series::new(999, 0, &session, &url("ws://a/"));
-        let reset = Series::new(999, 1, &session, &url("ws://a/"));
-        let later = Series::new(1_000, 0, &session, &url("ws://a/"));
+        let url = url("ws://a/");
+        let first = Series::new(999, 0, &session, feed(&url, None));
+        let reset = Series::new(999, 1, &session, feed(&url, None));
+        let later = Series::new(1_000, 0, &session, feed(&url, None));
         assert!(first < reset && reset < later);
         let key = |seq| MessageKey { series: first.clone(), seq, sub: 0 }.sk(0);
         assert!(key(9) < key(10) && key(10) < key(u64::MAX));
@@ -133,16 +162,30 @@ mod tests {
 
     #[test]
     fn a_sort_key_reads_back_as_it_was_written() {
-        let session = SessionId::new("s");
-        let key = MessageKey { series: Series::new(5, 0, &session, &url("ws://a/")), seq: 7, sub: 2 };
+        let url = url("ws://a/");
+        let series = Series::new(5, 0, &SessionId::new("s"), feed(&url, None));
+        let key = MessageKey::unnumbered(series, Some(7), 1_800_000_000_000, 2);
         assert_eq!(MessageKey::from_sk(&key.sk(3)), Some((key, 3)));
         assert_eq!(MessageKey::from_sk("something else"), None);
     }
 
     #[test]
-    fn a_series_knows_the_url_that_it_belongs_to() {
-        let series = Series::new(5, 0, &SessionId::new("s"), &url("ws://a/x?y=1"));
-        assert!(series.is_of(&url("ws://a/x?y=1")));
-        assert!(!series.is_of(&url("ws://a/x?y=2")));
+    fn a_series_knows_the_feed_that_it_belongs_to() {
+        let (one, two) = (url("ws://a/x?y=1"), url("ws://a/x?y=2"));
+        let series = Series::new(5, 0, &SessionId::new("s"), feed(&one, Some("/seq")));
+        assert!(series.is_of(feed(&one, Some("/seq"))));
+        assert!(!series.is_of(feed(&two, Some("/seq"))));
+        assert!(!series.is_of(feed(&one, None)), "our own count is no number of the upstream");
+        assert!(!series.is_of(feed(&one, Some("/n"))));
+    }
+
+    #[test]
+    fn a_message_before_any_number_is_no_place_to_resume_from() {
+        let series = Series::from_stored("s");
+        let before = MessageKey::unnumbered(series.clone(), None, 1_800_000_000_000, 3);
+        assert_eq!(before.number(), None);
+        let behind_zero = MessageKey::unnumbered(series.clone(), Some(0), 1_800_000_000_000, 3);
+        assert_eq!(behind_zero.number(), Some(0));
+        assert_eq!(MessageKey { series, seq: 0, sub: 0 }.number(), Some(0));
     }
 }

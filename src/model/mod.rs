@@ -14,7 +14,7 @@ pub use claim::Claim;
 pub use connection::{Connection, DesiredState, Lease, ObservedState, Progress};
 pub use fields::RowError;
 pub use ids::{ConnectionId, IdError, SessionId};
-pub use message::{MessageKey, Series};
+pub use message::{Feed, MessageKey, Series};
 pub use serde_dynamo::{AttributeValue, Item};
 pub use session::{Marks, Session, SessionState, Suspicion};
 pub use spec::Spec;
