@@ -27,7 +27,24 @@ pub enum SettingError {
         /// What belongs there.
         wanted: &'static str,
     },
+    /// It is no whole number, or one beyond its bounds.
+    #[error("{name} is {found:?}: it must be a whole number{unit} from {lowest} to {highest}")]
+    OutOfBounds {
+        /// The variable.
+        name: &'static str,
+        /// What was found.
+        found: String,
+        /// What the number counts, such as " of milliseconds"; may be empty.
+        unit: &'static str,
+        /// The lowest that is allowed.
+        lowest: u64,
+        /// The highest that is allowed.
+        highest: u64,
+    },
 }
+
+/// A day: no number of the protocol needs more, and sums of them and of times cannot overflow.
+const MAX_MS: u64 = 86_400_000;
 
 /// A variable that must be there.
 ///
@@ -46,17 +63,29 @@ pub fn optional(lookup: Lookup<'_>, name: &str) -> Option<String> {
 /// A whole number within bounds; absent means the default.
 ///
 /// # Errors
-/// [`SettingError::Wrong`].
+/// [`SettingError::OutOfBounds`].
 pub fn number(
     lookup: Lookup<'_>,
     name: &'static str,
     default: u64,
     bounds: std::ops::RangeInclusive<u64>,
 ) -> Result<u64, SettingError> {
-    let Some(found) = optional(lookup, name) else { return Ok(default) };
+    bounded(lookup, name, "", bounds).map(|value| value.unwrap_or(default))
+}
+
+fn bounded(
+    lookup: Lookup<'_>,
+    name: &'static str,
+    unit: &'static str,
+    bounds: std::ops::RangeInclusive<u64>,
+) -> Result<Option<u64>, SettingError> {
+    let Some(found) = optional(lookup, name) else { return Ok(None) };
     match found.trim().parse() {
-        Ok(value) if bounds.contains(&value) => Ok(value),
-        _ => Err(SettingError::Wrong { name, found, wanted: "a whole number within the bounds of docs/settings.md" }),
+        Ok(value) if bounds.contains(&value) => Ok(Some(value)),
+        _ => {
+            let (lowest, highest) = bounds.into_inner();
+            Err(SettingError::OutOfBounds { name, found, unit, lowest, highest })
+        }
     }
 }
 
@@ -78,21 +107,46 @@ pub fn queue_url(lookup: Lookup<'_>, name: &'static str) -> Result<String, Setti
 /// # Errors
 /// [`SettingError::Missing`].
 pub fn tables(lookup: Lookup<'_>) -> Result<Tables, SettingError> {
-    let table = |name| required(lookup, name, "the name of a DynamoDB table");
-    Ok(Tables {
-        connections: table("CONNECTIONS_TABLE")?,
-        sessions: table("SESSIONS_TABLE")?,
-        messages: table("MESSAGES_TABLE")?,
-    })
+    let lease = lease_tables(lookup)?;
+    Ok(Tables { messages: table(lookup, "MESSAGES_TABLE")?, ..lease })
+}
+
+/// The tables of who has no business with messages: `CONNECTIONS_TABLE` and `SESSIONS_TABLE`. The table of messages has no name then.
+///
+/// # Errors
+/// [`SettingError::Missing`].
+pub fn lease_tables(lookup: Lookup<'_>) -> Result<Tables, SettingError> {
+    let connections = table(lookup, "CONNECTIONS_TABLE")?;
+    Ok(Tables { connections, sessions: table(lookup, "SESSIONS_TABLE")?, messages: String::new() })
+}
+
+fn table(lookup: Lookup<'_>, name: &'static str) -> Result<String, SettingError> {
+    required(lookup, name, "the name of a DynamoDB table")
 }
 
 /// The protocol's numbers: the defaults, less what is set, such as `LEASE_MS`. All processes of a deployment need the same.
 ///
 /// # Errors
-/// [`SettingError::Wrong`].
+/// [`SettingError`] naming the variable and what belongs there.
 pub fn timing(lookup: Lookup<'_>) -> Result<Timing, SettingError> {
     let mut timing = Timing::default();
-    let fields: [(&'static str, &mut u64); 13] = [
+    for (name, field) in fields(&mut timing) {
+        if let Some(value) = bounded(lookup, name, " of milliseconds", 1..=MAX_MS)? {
+            *field = value;
+        }
+    }
+    check(timing)
+}
+
+/// The variables that say these numbers, for a process that is to have the same.
+#[must_use]
+pub fn timing_variables(timing: &Timing) -> Vec<(&'static str, String)> {
+    fields(&mut timing.clone()).into_iter().map(|(name, field)| (name, field.to_string())).collect()
+}
+
+/// Each number under the name of its variable.
+fn fields(timing: &mut Timing) -> [(&'static str, &mut u64); 13] {
+    [
         ("LEASE_MS", &mut timing.lease_ms),
         ("HEARTBEAT_MS", &mut timing.heartbeat_ms),
         ("GIVE_UP_MS", &mut timing.give_up_ms),
@@ -106,16 +160,7 @@ pub fn timing(lookup: Lookup<'_>) -> Result<Timing, SettingError> {
         ("CLAIM_AGAIN_MS", &mut timing.claim_again_ms),
         ("OVER_OFTEN_MS", &mut timing.over_often_ms),
         ("OVER_KEEP_MS", &mut timing.over_keep_ms),
-    ];
-    for (name, field) in fields {
-        let Some(found) = optional(lookup, name) else { continue };
-        let wanted = "a whole number of milliseconds, 1 or more";
-        match found.trim().parse() {
-            Ok(value) if value > 0 => *field = value,
-            _ => return Err(SettingError::Wrong { name, found, wanted }),
-        }
-    }
-    check(timing)
+    ]
 }
 
 /// A lease must outlive a few renewals, and a worker must give up before it ends.
@@ -149,12 +194,31 @@ mod tests {
     #[test]
     fn an_error_names_the_variable_and_what_belongs_there() {
         let error = with("LEASE_MS", "20s").unwrap_err();
-        assert_eq!(error, "LEASE_MS is \"20s\": it must be a whole number of milliseconds, 1 or more");
+        assert_eq!(error, "LEASE_MS is \"20s\": it must be a whole number of milliseconds from 1 to 86400000");
         assert!(with("LEASE_MS", "0").is_err());
         let error = tables(&|_| None).unwrap_err().to_string();
         assert_eq!(error, "CONNECTIONS_TABLE is not set: it must be the name of a DynamoDB table");
         let error = queue_url(&|_| Some("claims".into()), "CLAIMS_QUEUE_URL").unwrap_err().to_string();
         assert!(error.starts_with("CLAIMS_QUEUE_URL is \"claims\": it must be the URL"), "{error}");
+    }
+
+    #[test]
+    fn no_number_of_the_protocol_is_longer_than_a_day() {
+        assert_eq!(with("OVER_KEEP_MS", "86400000"), Ok(Timing::default()));
+        for value in ["86400001", "18446744073709551615"] {
+            let error = with("HEARTBEAT_MS", value).unwrap_err();
+            let words = "it must be a whole number of milliseconds from 1 to 86400000";
+            assert_eq!(error, format!("HEARTBEAT_MS is \"{value}\": {words}"));
+        }
+        let error = number(&|_| Some("9".into()), "X", 1, 2..=8).unwrap_err().to_string();
+        assert_eq!(error, "X is \"9\": it must be a whole number from 2 to 8");
+    }
+
+    #[test]
+    fn only_who_stores_messages_needs_their_table() {
+        let lookup = |name: &str| (name != "MESSAGES_TABLE").then(|| name.to_lowercase());
+        assert!(lease_tables(&lookup).is_ok());
+        assert!(tables(&lookup).unwrap_err().to_string().starts_with("MESSAGES_TABLE is not set"));
     }
 
     #[test]

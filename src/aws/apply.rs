@@ -16,7 +16,7 @@ pub struct Applied {
     pub marked: u64,
     /// Rows that were freed.
     pub reaped: u64,
-    /// Rows that got their first epoch.
+    /// Rows that got their first epoch, or a time that is not too far ahead.
     pub stamped: u64,
     /// Rows that now say what is wrong with them.
     pub faults: u64,
@@ -86,6 +86,9 @@ async fn write_row(store: &Store, plan: &Plan, now: Now) -> (Applied, Result<(),
             Action::Mark(_) | Action::Claim { .. } => continue,
             Action::Reap(expected) => ("reap", store.reap(id, expected, now.upper_ms).await, &mut done.reaped),
             Action::Stamp { free_at_ms } => ("stamp", store.stamp(id, *free_at_ms).await, &mut done.stamped),
+            Action::Restamp { epoch, expires_at_ms, free_at_ms } => {
+                ("restamp", store.restamp(id, *epoch, *expires_at_ms, *free_at_ms).await, &mut done.stamped)
+            }
             Action::WriteFault(fault) => {
                 tracing::warn!(event = "bad_row", connection = %id, fault, "a row is not usable");
                 ("write_fault", store.write_fault(id, fault, now.upper_ms).await, &mut done.faults)

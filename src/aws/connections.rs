@@ -128,6 +128,26 @@ impl Store {
         self.update_connection(id, update).await
     }
 
+    /// Stamps a free row anew that was stamped too far ahead: no owner, epoch and expiry as read.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn restamp(
+        &self,
+        id: &ConnectionId,
+        epoch: u64,
+        expires_at_ms: u64,
+        free_at_ms: u64,
+    ) -> Result<Written, StoreError> {
+        let update = Update::new()
+            .set(attr::LEASE_EXPIRES_AT_MS, n(free_at_ms))
+            .require_exists(attr::PK)
+            .require_absent(attr::LEASE_OWNER)
+            .require(attr::LEASE_EPOCH, n(epoch))
+            .require(attr::LEASE_EXPIRES_AT_MS, n(expires_at_ms));
+        self.update_connection(id, update).await
+    }
+
     /// Says on a row what is wrong with it, while nobody owns it.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap};
 
 enum Known {
     Gone,
-    /// There is a row that cannot be read: it is not over as far as anybody knows.
+    /// There is a row that cannot be read: it is not over until reconcile has fenced it.
     Unreadable,
     Session(Box<Session>),
 }

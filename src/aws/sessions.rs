@@ -1,11 +1,15 @@
-//! Rows of `sessions`: registration, renewal, fencing; the marks beside them; reconcile's memory.
+//! Rows of `sessions`: registration, renewal, fencing; the marks beside them; in [`memory`] reconcile's memory.
+
+pub mod memory;
+
+pub use memory::Memory;
 
 use super::error::{StoreError, sort};
 use super::store::{DYNAMODB, SdkItem, Store, Written, key};
 use super::update::{Update, n, s};
 use crate::model::fields;
-use crate::model::session::{MAX_MARKED_IDS, RECONCILE_KEY, attr};
-use crate::model::{ConnectionId, Item, Marks, Session, SessionId, SessionState, Suspicion};
+use crate::model::session::{MAX_MARKED_IDS, attr};
+use crate::model::{ConnectionId, Item, Marks, RowError, Session, SessionId, SessionState, Suspicion};
 use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValuesOnConditionCheckFailure};
 use std::collections::{BTreeMap, HashMap};
@@ -27,6 +31,28 @@ pub struct Load {
     pub counters: BTreeMap<&'static str, u64>,
 }
 
+/// All rows of sessions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sessions {
+    /// Those that can be read.
+    pub readable: Vec<Session>,
+    /// Those that cannot.
+    pub unreadable: Vec<BadSession>,
+}
+
+/// A session's row that cannot be read: nobody can know when its lease ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadSession {
+    /// The session.
+    pub id: SessionId,
+    /// Since when it is known to be unreadable, in lease time.
+    pub since_ms: Option<u64>,
+    /// What is wrong with it.
+    pub error: RowError,
+    /// The row as it was read.
+    pub row: Item,
+}
+
 /// Who a worker is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
@@ -35,27 +61,6 @@ pub struct Identity {
     /// The worker's version.
     pub version: String,
 }
-
-/// What reconcile remembers from one run to the next.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Memory {
-    /// When it last looked at the sessions, in lease time.
-    pub last_look_ms: u64,
-    /// Until when expired sessions are suspected before they are fenced.
-    pub grace_until_ms: u64,
-    /// The key that the sweep ended with; `None` at the beginning of the table.
-    pub sweep_from: Option<String>,
-    /// Pages of the sweep under way.
-    pub sweep_pages: u64,
-    /// Pages of the last whole sweep; 0 before there was one.
-    pub table_pages: u64,
-}
-
-const LAST_LOOK_MS: &str = "last_look_ms";
-const GRACE_UNTIL_MS: &str = "grace_until_ms";
-const SWEEP_FROM: &str = "sweep_from";
-const SWEEP_PAGES: &str = "sweep_pages";
-const TABLE_PAGES: &str = "table_pages";
 
 impl Store {
     /// Registers a new session. False: the id exists (a registration of ours that landed without its answer, or late).
@@ -222,22 +227,58 @@ impl Store {
         self.get(&self.clients.lease, &self.tables.sessions, key(attr::SESSION_ID, id.as_str())).await
     }
 
-    /// All sessions, read consistently. Rows that are none are logged and left out.
+    /// Notes since when (lease time) a row that is not over cannot be read.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn note_unreadable(&self, id: &SessionId, since_ms: u64) -> Result<Written, StoreError> {
+        let update = Update::new().set(attr::UNREADABLE_SINCE_MS, n(since_ms));
+        self.update_session(id, require_not_over(update)).await
+    }
+
+    /// Fences a session whose row cannot be read, if what its lease needs is still as it was read: a renewal may have repaired it.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn fence_unreadable(
+        &self,
+        session: &BadSession,
+        reason: &str,
+        now_ms: u64,
+    ) -> Result<Written, StoreError> {
+        let mut update = require_not_over(over(SessionState::Fenced, reason, now_ms));
+        for name in [attr::STATE, attr::HEARTBEAT, attr::LEASE_EXPIRES_AT_MS, attr::UNREADABLE_SINCE_MS] {
+            update = update.require_as_read(name, session.row.get(name).cloned().map(AttributeValue::from));
+        }
+        self.update_session(&session.id, update).await
+    }
+
+    /// All sessions that can be read, read consistently. The others are logged.
     ///
     /// # Errors
     /// [`StoreError`].
     pub async fn sessions(&self) -> Result<Vec<Session>, StoreError> {
-        let mut sessions = Vec::new();
+        Ok(self.all_sessions().await?.readable)
+    }
+
+    /// All sessions, read consistently.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn all_sessions(&self) -> Result<Sessions, StoreError> {
+        let mut sessions = Sessions::default();
         let mut from = None;
         loop {
             let page = self.scan(&self.tables.sessions, true, from).await?;
             for item in &page.items {
-                if !is_session(item) {
-                    continue;
-                }
+                let Some(id) = session_id(item) else { continue };
                 match Session::from_item(item) {
-                    Ok(session) => sessions.push(session),
-                    Err(error) => tracing::warn!(event = "bad_session", %error, "a session's row cannot be read"),
+                    Ok(session) => sessions.readable.push(session),
+                    Err(error) => {
+                        tracing::error!(event = "bad_session", session = %id, %error, "a session's row cannot be read");
+                        let since_ms = fields::number(item, attr::UNREADABLE_SINCE_MS).ok().flatten();
+                        sessions.unreadable.push(BadSession { id, since_ms, error, row: item.clone() });
+                    }
                 }
             }
             from = page.next;
@@ -308,19 +349,40 @@ impl Store {
         Ok(())
     }
 
-    /// Reads a session's marks consistently.
+    /// Reads a session's marks consistently. Marks without a version count as `resync`, and get one, so that they can be removed.
     ///
     /// # Errors
-    /// [`StoreError`]; a marks item that cannot be read counts as `resync`.
+    /// [`StoreError`].
     pub async fn marks(&self, owner: &SessionId) -> Result<Marks, StoreError> {
         let item_key = key(attr::SESSION_ID, Marks::key(owner));
         let Some(item) = self.get(&self.clients.lease, &self.tables.sessions, item_key).await? else {
             return Ok(Marks::default());
         };
-        Ok(Marks::from_item(&item).unwrap_or_else(|error| {
-            tracing::warn!(event = "bad_marks", %error, "the marks cannot be read: looking at everything");
-            Marks { resync: true, ..Marks::default() }
-        }))
+        match Marks::from_item(&item) {
+            Ok(marks) => Ok(marks),
+            Err(error) => {
+                tracing::warn!(event = "bad_marks", session = %owner, %error, "the marks cannot be read: looking at everything");
+                self.repair_marks(owner, &item).await
+            }
+        }
+    }
+
+    /// Gives marks a version again, if theirs is still the one that was read. Lease time lies above any count, so it was never used before.
+    async fn repair_marks(&self, owner: &SessionId, read: &Item) -> Result<Marks, StoreError> {
+        let mut marks = Marks { resync: true, ..Marks::default() };
+        let Some(now) = self.time().now() else { return Ok(marks) };
+        let found = read.get(attr::MARKS_VERSION).cloned().map(AttributeValue::from);
+        let update = Update::new()
+            .set(attr::MARKS_VERSION, n(now.upper_ms))
+            .set(attr::RESYNC, AttributeValue::Bool(true))
+            .remove(attr::MARKED_IDS)
+            .require_exists(attr::SESSION_ID)
+            .require_as_read(attr::MARKS_VERSION, found);
+        let item_key = (attr::SESSION_ID, Marks::key(owner));
+        if self.update(&self.clients.lease, &self.tables.sessions, item_key, update).await?.is_applied() {
+            marks.version = now.upper_ms;
+        }
+        Ok(marks)
     }
 
     /// Empties the marks after they were acted on, if nothing was added since. The version stays.
@@ -333,56 +395,6 @@ impl Store {
         self.update(&self.clients.lease, &self.tables.sessions, (attr::SESSION_ID, Marks::key(owner)), update).await
     }
 
-    /// What reconcile remembers.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    pub async fn memory(&self) -> Result<Memory, StoreError> {
-        let item_key = key(attr::SESSION_ID, RECONCILE_KEY);
-        let Some(item) = self.get(&self.clients.bulk, &self.tables.sessions, item_key).await? else {
-            return Ok(Memory::default());
-        };
-        let number = |name| fields::number(&item, name).ok().flatten().unwrap_or(0);
-        Ok(Memory {
-            last_look_ms: number(LAST_LOOK_MS),
-            grace_until_ms: number(GRACE_UNTIL_MS),
-            sweep_from: fields::string(&item, SWEEP_FROM).ok().flatten(),
-            sweep_pages: number(SWEEP_PAGES),
-            table_pages: number(TABLE_PAGES),
-        })
-    }
-
-    /// Remembers a look at the sessions.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    pub async fn remember_look(&self, memory: &Memory) -> Result<(), StoreError> {
-        self.remember(
-            Update::new().set(LAST_LOOK_MS, n(memory.last_look_ms)).set(GRACE_UNTIL_MS, n(memory.grace_until_ms)),
-        )
-        .await
-    }
-
-    /// Remembers how far the sweep came.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    pub async fn remember_sweep(&self, memory: &Memory) -> Result<(), StoreError> {
-        self.remember(
-            Update::new()
-                .set_or_remove(SWEEP_FROM, memory.sweep_from.as_ref().map(s))
-                .set(SWEEP_PAGES, n(memory.sweep_pages))
-                .set(TABLE_PAGES, n(memory.table_pages)),
-        )
-        .await
-    }
-
-    async fn remember(&self, update: Update) -> Result<(), StoreError> {
-        let table = &self.tables.sessions;
-        self.update(&self.clients.bulk, table, (attr::SESSION_ID, RECONCILE_KEY.to_owned()), update).await?;
-        Ok(())
-    }
-
     async fn update_session(&self, id: &SessionId, update: Update) -> Result<Written, StoreError> {
         let table = &self.tables.sessions;
         self.update(&self.clients.lease, table, (attr::SESSION_ID, id.as_str().to_owned()), update).await
@@ -390,8 +402,9 @@ impl Store {
 }
 
 /// Marks and reconcile's memory share the table; their keys carry a `#`.
-fn is_session(item: &Item) -> bool {
-    fields::string(item, attr::SESSION_ID).ok().flatten().is_some_and(|id| !id.contains('#'))
+fn session_id(item: &Item) -> Option<SessionId> {
+    let id = fields::string(item, attr::SESSION_ID).ok().flatten()?;
+    (!id.contains('#')).then(|| SessionId::new(id))
 }
 
 fn over(state: SessionState, reason: &str, now_ms: u64) -> Update {
@@ -401,6 +414,14 @@ fn over(state: SessionState, reason: &str, now_ms: u64) -> Update {
         .set(attr::OVER_REASON, s(reason))
         .remove(attr::SUSPECT_HEARTBEAT)
         .remove(attr::SUSPECT_AT_MS)
+}
+
+/// Exists, and is not over. A state that is none counts as not over.
+fn require_not_over(update: Update) -> Update {
+    update
+        .require_exists(attr::SESSION_ID)
+        .require_not(attr::STATE, s(SessionState::Fenced.as_str()))
+        .require_not(attr::STATE, s(SessionState::Ended.as_str()))
 }
 
 fn require_unmoved(update: Update, heartbeat: u64) -> Update {

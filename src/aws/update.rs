@@ -126,6 +126,14 @@ impl Update {
         self
     }
 
+    /// The attribute may only rise to this number: it is absent, below, or so far ahead (above `farthest`) that it was no number of ours.
+    #[must_use]
+    pub fn require_rise(mut self, attribute: &str, number: u64, farthest: u64) -> Self {
+        let (name, value, far) = (self.name(attribute), self.value(n(number)), self.value(n(farthest)));
+        self.conditions.push(format!("(attribute_not_exists({name}) OR {name} < {value} OR {name} > {far})"));
+        self
+    }
+
     /// Progress never goes back within a series: the stored number is not above this one, or counts in another series.
     #[must_use]
     pub fn require_progress(mut self, last_seq: (&str, u64), series: (&str, &str)) -> Self {

@@ -19,6 +19,15 @@ pub enum Action {
         /// When the row may be taken, in lease time.
         free_at_ms: u64,
     },
+    /// Stamp a free row anew that is stamped so far ahead that none of us can have done it.
+    Restamp {
+        /// The epoch, as read; it stays.
+        epoch: u64,
+        /// The expiry, as read.
+        expires_at_ms: u64,
+        /// When the row may be taken, in lease time.
+        free_at_ms: u64,
+    },
     /// Say on the row what is wrong with it.
     WriteFault(String),
     /// Ask workers to look at the row, after so many ms.
@@ -174,7 +183,7 @@ pub fn decide(seen: &Seen<'_>, now: Now, timing: &Timing, rules: Rules) -> Decis
         Row::Readable { row, fault } => match &row.lease.owner {
             None => {
                 let free_at_ms = if old_owner_lives { now.upper_ms + timing.overwritten_ms() } else { 0 };
-                unowned(row, fault.as_deref(), free_at_ms, now)
+                unowned(row, fault.as_deref(), free_at_ms, now, timing)
             }
             Some(_) if owner_is_over => of_over_owner(row, fault.as_deref()),
             Some(owner) => Decision::new(vec![Action::Mark(owner.clone())], "it has a live owner"),
@@ -198,12 +207,18 @@ pub(super) fn unreadable(row: &Row, owner_is_over: bool) -> Decision {
     }
 }
 
-/// A free row: stamped if it is new (free at `free_at_ms`), and claimed if it is wanted and usable.
-pub(super) fn unowned(row: &Connection, fault: Option<&str>, free_at_ms: u64, now: Now) -> Decision {
+/// A free row: stamped if it is new (free at `free_at_ms`), or stamped too far ahead, and claimed if it is wanted and usable.
+pub(super) fn unowned(row: &Connection, fault: Option<&str>, free_at_ms: u64, now: Now, timing: &Timing) -> Decision {
     let mut actions = Vec::new();
-    let stamped = row.lease.epoch.is_some();
-    let free_at_ms = if stamped { row.lease.expires_at_ms.unwrap_or(0) } else { free_at_ms };
-    if !stamped {
+    let (mut free_at_ms, mut why) = (free_at_ms, "a new row");
+    if let Some(epoch) = row.lease.epoch {
+        (free_at_ms, why) = (row.lease.expires_at_ms.unwrap_or(0), "it has no owner");
+        if is_too_far_ahead(free_at_ms, now, timing) {
+            let expires_at_ms = free_at_ms;
+            (free_at_ms, why) = (now.upper_ms + timing.unknown_ms(), "it was stamped too far ahead");
+            actions.push(Action::Restamp { epoch, expires_at_ms, free_at_ms });
+        }
+    } else {
         actions.push(Action::Stamp { free_at_ms });
     }
     if let Some(fault) = fault {
@@ -214,7 +229,12 @@ pub(super) fn unowned(row: &Connection, fault: Option<&str>, free_at_ms: u64, no
         return Decision::new(actions, "not started");
     }
     actions.push(Action::Claim { delay_ms: free_at_ms.saturating_sub(now.lower_ms) });
-    Decision::new(actions, if stamped { "it has no owner" } else { "a new row" })
+    Decision::new(actions, why)
+}
+
+/// Whether a free row's time lies further ahead than anybody stamps one. By itself such a row would be free years later, or never.
+pub(super) fn is_too_far_ahead(free_at_ms: u64, now: Now, timing: &Timing) -> bool {
+    free_at_ms > now.upper_ms + timing.unknown_ms() + timing.margin_ms
 }
 
 /// A row whose owner is over. A STARTED one is claimed with a bad spec as well: a new owner parks it.

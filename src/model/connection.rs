@@ -27,6 +27,10 @@ pub const INDEX_BY_EXPIRY: &str = "by_expiry";
 /// The index of connections by owner: `lease_owner`, with epoch and desired state.
 pub const INDEX_BY_OWNER: &str = "by_owner";
 
+/// Epochs are counts or times in ms and stay below this, the year 2109. A larger one was written by hand: the next owner's would
+/// lie above it, and no epoch made of the time would ever rise above that one again.
+pub const EPOCH_END: u64 = 1 << 42;
+
 /// What the user wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DesiredState {
@@ -148,7 +152,7 @@ impl Connection {
     /// Reads a row, without its spec.
     ///
     /// # Errors
-    /// [`RowError`] naming the attribute: the key, a missing `desired_state`, or a lease attribute of the wrong type.
+    /// [`RowError`] naming the attribute: the key, a missing `desired_state`, a lease attribute of the wrong type, or an impossible epoch.
     pub fn from_item(item: &Item) -> Result<Self, RowError> {
         let pk =
             fields::string(item, attr::PK)?.ok_or(RowError::Missing { attribute: attr::PK, wanted: "CONN#<id>" })?;
@@ -161,7 +165,7 @@ impl Connection {
             desired_state: DesiredState::from_text(desired_state),
             lease: Lease {
                 owner: fields::string(item, attr::LEASE_OWNER)?.map(SessionId::new),
-                epoch: fields::number(item, attr::LEASE_EPOCH)?,
+                epoch: epoch(item)?,
                 expires_at_ms: fields::number(item, attr::LEASE_EXPIRES_AT_MS)?,
             },
             progress: Progress {
@@ -184,6 +188,37 @@ impl Connection {
                 Some(format!("desired_state is {}: it must be STARTED or STOPPED", short(text)))
             }
             _ => None,
+        }
+    }
+}
+
+fn epoch(item: &Item) -> Result<Option<u64>, RowError> {
+    let epoch = fields::number(item, attr::LEASE_EPOCH)?;
+    match epoch {
+        Some(found) if found >= EPOCH_END => Err(RowError::Wrong {
+            attribute: attr::LEASE_EPOCH,
+            found: found.to_string(),
+            wanted: "a number below 2^42, as functions and workers write it (remove it if you wrote it by hand)",
+        }),
+        _ => Ok(epoch),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::AttributeValue;
+    use crate::model::spec::minimal_item;
+
+    #[test]
+    fn an_epoch_that_no_time_can_rise_above_makes_a_bad_row() {
+        let mut item = minimal_item(&ConnectionId::new("a").unwrap(), true, "wss://example.com/");
+        item.insert(attr::LEASE_EPOCH.to_owned(), AttributeValue::N("4398046511103".into()));
+        assert_eq!(Connection::from_item(&item).unwrap().lease.epoch, Some(EPOCH_END - 1));
+        for epoch in ["4398046511104", "18446744073709551615"] {
+            item.insert(attr::LEASE_EPOCH.to_owned(), AttributeValue::N(epoch.into()));
+            let error = Connection::from_item(&item).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("lease_epoch is {epoch}: it must be a number below 2^42")), "{error}");
         }
     }
 }

@@ -18,6 +18,7 @@ pub mod attr {
     pub const EMPTY_SINCE_MS: &str = "empty_since_ms";
     pub const SUSPECT_HEARTBEAT: &str = "suspect_heartbeat";
     pub const SUSPECT_AT_MS: &str = "suspect_at_ms";
+    pub const UNREADABLE_SINCE_MS: &str = "unreadable_since_ms";
     pub const DRAIN: &str = "drain";
     pub const CAPACITY: &str = "capacity";
     pub const HELD: &str = "held";
@@ -146,31 +147,36 @@ impl Session {
 }
 
 impl Session {
-    /// Reads a session's row.
+    /// Reads a session's row. Only what its lease needs has to be right: anything else of a wrong type reads as absent, so that no slip of
+    /// a hand keeps a session's connections from anybody.
     ///
     /// # Errors
-    /// [`RowError`] naming the attribute.
+    /// [`RowError`] naming the attribute: the key, `session_state`, or, of an ACTIVE session, `heartbeat` or `lease_expires_at_ms`.
     pub fn from_item(item: &Item) -> Result<Self, RowError> {
         let id = required(fields::string(item, attr::SESSION_ID)?, attr::SESSION_ID, "a session's id")?;
-        let heartbeat = required(fields::number(item, attr::HEARTBEAT)?, attr::HEARTBEAT, "a number")?;
-        let expires = fields::number(item, attr::LEASE_EXPIRES_AT_MS)?;
+        let state = state(item)?;
+        let lease = |attribute, wanted| match fields::number(item, attribute) {
+            // Nothing is decided by the lease of a session that is over.
+            outcome if state.is_over() => Ok(outcome.ok().flatten().unwrap_or(0)),
+            outcome => required(outcome?, attribute, wanted),
+        };
         Ok(Self {
             id: SessionId::new(id),
-            task_arn: fields::string(item, attr::TASK_ARN)?,
-            version: fields::string(item, attr::VERSION)?,
-            heartbeat,
-            lease_expires_at_ms: required(expires, attr::LEASE_EXPIRES_AT_MS, "a time in ms")?,
-            state: state(item)?,
-            started_at_ms: fields::number(item, attr::STARTED_AT_MS)?,
-            over_at_ms: fields::number(item, attr::OVER_AT_MS)?,
-            over_reason: fields::string(item, attr::OVER_REASON)?,
-            empty_since_ms: fields::number(item, attr::EMPTY_SINCE_MS)?,
-            suspicion: suspicion(item)?,
-            drain: fields::flag(item, attr::DRAIN)?,
-            capacity: fields::number(item, attr::CAPACITY)?.unwrap_or(0),
-            held: fields::number(item, attr::HELD)?.unwrap_or(0),
-            connected: fields::number(item, attr::CONNECTED)?.unwrap_or(0),
-            loop_lag_ms: fields::number(item, attr::LOOP_LAG_MS)?.unwrap_or(0),
+            task_arn: text(item, attr::TASK_ARN),
+            version: text(item, attr::VERSION),
+            heartbeat: lease(attr::HEARTBEAT, "a number")?,
+            lease_expires_at_ms: lease(attr::LEASE_EXPIRES_AT_MS, "a time in ms")?,
+            state,
+            started_at_ms: number(item, attr::STARTED_AT_MS),
+            over_at_ms: number(item, attr::OVER_AT_MS),
+            over_reason: text(item, attr::OVER_REASON),
+            empty_since_ms: number(item, attr::EMPTY_SINCE_MS),
+            suspicion: suspicion(item),
+            drain: is_set(item, attr::DRAIN),
+            capacity: number(item, attr::CAPACITY).unwrap_or(0),
+            held: number(item, attr::HELD).unwrap_or(0),
+            connected: number(item, attr::CONNECTED).unwrap_or(0),
+            loop_lag_ms: number(item, attr::LOOP_LAG_MS).unwrap_or(0),
             clock_skew_ms: skew(item),
             counters: counters(item),
         })
@@ -192,10 +198,28 @@ fn state(item: &Item) -> Result<SessionState, RowError> {
     Err(RowError::Wrong { attribute: attr::STATE, found: fields::short(&text), wanted })
 }
 
-fn suspicion(item: &Item) -> Result<Option<Suspicion>, RowError> {
-    let heartbeat = fields::number(item, attr::SUSPECT_HEARTBEAT)?;
-    let at_ms = fields::number(item, attr::SUSPECT_AT_MS)?;
-    Ok(heartbeat.zip(at_ms).map(|(heartbeat, at_ms)| Suspicion { heartbeat, at_ms }))
+/// A text; any other type reads as absent.
+fn text(item: &Item, attribute: &'static str) -> Option<String> {
+    fields::string(item, attribute).ok().flatten()
+}
+
+/// A number; anything else reads as absent.
+fn number(item: &Item, attribute: &'static str) -> Option<u64> {
+    fields::number(item, attribute).ok().flatten()
+}
+
+/// Whether a flag is set: true, or the text "true", as tools without booleans write it.
+fn is_set(item: &Item, attribute: &str) -> bool {
+    match item.get(attribute) {
+        Some(AttributeValue::Bool(value)) => *value,
+        Some(AttributeValue::S(text)) => text.eq_ignore_ascii_case("true"),
+        _ => false,
+    }
+}
+
+fn suspicion(item: &Item) -> Option<Suspicion> {
+    let (heartbeat, at_ms) = (number(item, attr::SUSPECT_HEARTBEAT)?, number(item, attr::SUSPECT_AT_MS)?);
+    Some(Suspicion { heartbeat, at_ms })
 }
 
 fn skew(item: &Item) -> i64 {
@@ -236,17 +260,16 @@ impl Marks {
         format!("{session}{MARKS_SUFFIX}")
     }
 
-    /// Reads the marks item. Ids that are none are left out: `resync` is set instead, so that nothing is missed.
+    /// Reads the marks item. Where ids cannot be read `resync` is set instead, so that nothing is missed.
     ///
     /// # Errors
-    /// [`RowError`] naming the attribute.
+    /// [`RowError`] when there is no version: without it the marks could never be removed.
     pub fn from_item(item: &Item) -> Result<Self, RowError> {
-        let mut marks = Self {
-            ids: Vec::new(),
-            version: fields::number(item, attr::MARKS_VERSION)?.unwrap_or(0),
-            resync: fields::flag(item, attr::RESYNC)?,
-        };
-        for id in fields::strings(item, attr::MARKED_IDS)? {
+        let version = required(fields::number(item, attr::MARKS_VERSION)?, attr::MARKS_VERSION, "a number")?;
+        let ids = fields::strings(item, attr::MARKED_IDS);
+        let resync = item.get(attr::RESYNC).is_some_and(|value| *value != AttributeValue::Bool(false));
+        let mut marks = Self { ids: Vec::new(), version, resync: resync || ids.is_err() };
+        for id in ids.unwrap_or_default() {
             match ConnectionId::new(id) {
                 Ok(id) => marks.ids.push(id),
                 Err(_) => marks.resync = true,
@@ -259,5 +282,87 @@ impl Marks {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ids.is_empty() && !self.resync
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(state: &str, lease: AttributeValue) -> Item {
+        let mut item = std::collections::HashMap::new();
+        item.insert(attr::SESSION_ID.to_owned(), AttributeValue::S("w1".into()));
+        item.insert(attr::STATE.to_owned(), AttributeValue::S(state.into()));
+        item.insert(attr::HEARTBEAT.to_owned(), AttributeValue::N("7".into()));
+        item.insert(attr::LEASE_EXPIRES_AT_MS.to_owned(), lease);
+        item.into()
+    }
+
+    fn n(number: u64) -> AttributeValue {
+        AttributeValue::N(number.to_string())
+    }
+
+    #[test]
+    fn only_what_the_lease_needs_has_to_be_right() {
+        let mut item = row("ACTIVE", n(20_000));
+        let others = [
+            attr::TASK_ARN,
+            attr::VERSION,
+            attr::STARTED_AT_MS,
+            attr::OVER_AT_MS,
+            attr::OVER_REASON,
+            attr::EMPTY_SINCE_MS,
+            attr::SUSPECT_HEARTBEAT,
+            attr::SUSPECT_AT_MS,
+            attr::DRAIN,
+            attr::CAPACITY,
+            attr::HELD,
+            attr::CONNECTED,
+            attr::LOOP_LAG_MS,
+            attr::CLOCK_SKEW_MS,
+            attr::COUNTERS,
+        ];
+        for name in others {
+            item.insert(name.to_owned(), AttributeValue::Null(true));
+        }
+        let expected =
+            Session { heartbeat: 7, lease_expires_at_ms: 20_000, ..Session::sample("w1", SessionState::Active) };
+        assert_eq!(Session::from_item(&item), Ok(expected));
+        for name in [attr::HEARTBEAT, attr::LEASE_EXPIRES_AT_MS, attr::STATE] {
+            let mut broken = item.clone();
+            broken.insert(name.to_owned(), AttributeValue::Null(true));
+            assert!(Session::from_item(&broken).unwrap_err().to_string().starts_with(name));
+        }
+    }
+
+    #[test]
+    fn a_drain_that_was_written_as_a_text_counts() {
+        let drains = |value| {
+            let mut item = row("ACTIVE", n(20_000));
+            item.insert(attr::DRAIN.to_owned(), value);
+            Session::from_item(&item).unwrap().drain
+        };
+        assert!(drains(AttributeValue::S("true".into())) && drains(AttributeValue::Bool(true)));
+        assert!(!drains(AttributeValue::S("false".into())) && !drains(AttributeValue::Bool(false)));
+    }
+
+    #[test]
+    fn a_session_that_is_over_needs_no_lease() {
+        for state in ["FENCED", "ENDED"] {
+            assert!(Session::from_item(&row(state, AttributeValue::Null(true))).unwrap().state.is_over());
+        }
+    }
+
+    #[test]
+    fn marks_that_cannot_be_read_mean_everything_and_keep_their_version() {
+        let mut item = row("", n(1));
+        assert!(Marks::from_item(&item).is_err(), "without a version");
+        item.insert(attr::MARKS_VERSION.to_owned(), n(5));
+        assert_eq!(Marks::from_item(&item), Ok(Marks { version: 5, ..Marks::default() }));
+        item.insert(attr::MARKED_IDS.to_owned(), n(1));
+        assert_eq!(Marks::from_item(&item), Ok(Marks { version: 5, resync: true, ..Marks::default() }));
+        item.remove(attr::MARKED_IDS);
+        item.insert(attr::RESYNC.to_owned(), AttributeValue::S("yes".into()));
+        assert!(Marks::from_item(&item).unwrap().resync);
     }
 }

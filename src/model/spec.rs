@@ -124,13 +124,17 @@ fn resume(item: &Item) -> Result<Resume, RowError> {
     let wanted = "a map with any of query, header (\"name: value\") and on_open, each with {last_seq} in it";
     let mut out = Resume::default();
     for (name, template) in fields::string_map(item, attribute)? {
+        if !["query", "header", "on_open"].contains(&name.as_str()) {
+            // What was pasted in the wrong place may be a secret: it is not shown.
+            return Err(RowError::Wrong { attribute, found: "with another entry".into(), wanted });
+        }
         if !template.contains(LAST_SEQ_PLACEHOLDER) {
             return Err(RowError::Wrong { attribute, found: format!("without {{last_seq}} in {name}"), wanted });
         }
         match name.as_str() {
             "query" => out.query = Some(template),
             "on_open" => out.on_open = Some(template),
-            "header" => {
+            _ => {
                 let (name, value) = template.split_once(':').ok_or(RowError::Wrong {
                     attribute,
                     found: "a header without a colon".into(),
@@ -139,7 +143,6 @@ fn resume(item: &Item) -> Result<Resume, RowError> {
                 check_header(attribute, name.trim(), value.trim())?;
                 out.header = Some((name.trim().to_owned(), value.trim().to_owned()));
             }
-            other => return Err(RowError::Wrong { attribute, found: format!("with {}", short(other)), wanted }),
         }
     }
     Ok(out)
@@ -159,7 +162,13 @@ fn pointer(item: &Item) -> Result<Option<String>, RowError> {
 fn check_header(attribute: &'static str, name: &str, value: &str) -> Result<(), RowError> {
     let token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
     if name.is_empty() || !name.chars().all(token) {
-        return Err(RowError::Wrong { attribute, found: format!("named {}", short(name)), wanted: "a header name" });
+        // Often it is a whole header pasted as a name, value and all: it is not shown.
+        let found = "with a name that is none (it is not shown: it may be a secret)".into();
+        return Err(RowError::Wrong {
+            attribute,
+            found,
+            wanted: "header names of letters, digits and !#$%&'*+-.^_`|~",
+        });
     }
     if !value.chars().all(|c| c == '\t' || (' '..='\u{7e}').contains(&c)) {
         // The value may be a secret: it is not shown.
@@ -200,6 +209,34 @@ mod tests {
             let error = parse_url(text).unwrap_err().to_string();
             assert!(error.starts_with(message), "{text}: {error}");
             assert!(error.contains("it must be a ws:// or wss:// URL"), "{error}");
+        }
+    }
+
+    /// The refusal lands on the row and in logs.
+    #[test]
+    fn a_header_pasted_as_a_name_is_not_shown() {
+        let id = super::super::ConnectionId::new("a").unwrap();
+        let mut item = minimal_item(&id, true, "wss://example.com/");
+        let refused = |item: &Item, attribute| {
+            let error = Spec::from_item(item).unwrap_err().to_string();
+            assert!(error.starts_with(attribute) && !error.contains("SECRET"), "{error}");
+        };
+        let entry = |name: &str, value: &str| {
+            let value = AttributeValue::S(value.to_owned());
+            AttributeValue::M(std::collections::HashMap::from([(name.to_owned(), value)]))
+        };
+        for name in ["authorization: Bearer SECRET", "", "a b SECRET"] {
+            item.insert(attr::HEADERS.to_owned(), entry(name, "SECRET"));
+            refused(&item, "headers is");
+        }
+        item.insert(attr::HEADERS.to_owned(), entry("x-a", "SECRET\n"));
+        refused(&item, "headers is not printable in x-a");
+        item.remove(attr::HEADERS);
+        for (name, value) in
+            [("authorization: SECRET", "{last_seq}"), ("SECRET", "x"), ("header", "SECRET {last_seq}: x")]
+        {
+            item.insert(attr::RESUME.to_owned(), entry(name, value));
+            refused(&item, "resume is");
         }
     }
 

@@ -188,7 +188,7 @@ async fn a_failed_record_without_a_number_fails_the_batch_instead_of_answering_w
     assert_eq!(world.desired_state().handle(event).await.unwrap(), none_failed());
 }
 
-/// F1: a creation time of 1970, or none, changes nothing.
+/// F1 (awslabs/aws-lambda-rust-runtime #889): a missing creation time was read as 1970. Whatever it is, nothing is decided by it.
 #[tokio::test(start_paused = true)]
 async fn the_time_of_a_record_is_not_looked_at() {
     let mut world = World::new().await;

@@ -113,7 +113,7 @@ async fn an_outage_of_the_store_for_two_leases_fences_nobody() {
     }
 }
 
-/// L18
+/// L18 (aws/containers-roadmap #324): a task is reported as stopped before its container is.
 #[tokio::test(start_paused = true)]
 async fn a_task_report_fences_at_once_and_one_without_exit_codes_does_not() {
     let world = World::new().await;
@@ -218,7 +218,7 @@ async fn nothing_more_is_claimed_while_the_queue_holds_more_claims_than_there_ar
     assert_eq!(tick(&world).await["claimed"], 1);
 }
 
-/// F2
+/// F2 (awslabs/aws-lambda-rust-runtime #1064): a schedule input made by hand, without `detail-type`, failed.
 #[tokio::test(start_paused = true)]
 async fn a_minute_sends_the_ticks_of_the_rest_of_it_and_any_event_means_a_minute() {
     let world = World::new().await;

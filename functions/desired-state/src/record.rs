@@ -1,6 +1,7 @@
 //! Records of the stream, decoded one by one.
 
 use leasehold::decide::desired::{old_owner, wants_look};
+use leasehold::model::claim::JsonFault;
 use leasehold::model::connection::attr;
 use leasehold::model::{ConnectionId, IdError, Item, RowError, SessionId, fields};
 use serde::Deserialize;
@@ -27,12 +28,12 @@ pub struct Change {
 pub enum BadRecord {
     /// Not of the form of a stream record.
     #[error("no record of a DynamoDB stream: {0}")]
-    Form(#[from] serde_json::Error),
+    Form(JsonFault),
     /// Null images look like empty rows, so the view is checked.
     #[error("the stream's view is {found}: it must be {WANTED_VIEW}")]
     View {
         /// The view.
-        found: String,
+        found: &'static str,
     },
     /// The view should have images, and there are none.
     #[error("a record without images")]
@@ -67,9 +68,9 @@ impl Change {
     /// # Errors
     /// [`BadRecord`].
     pub fn decode(record: Value) -> Result<Self, BadRecord> {
-        let body = serde_json::from_value::<Record>(record)?.dynamodb;
+        let body = serde_json::from_value::<Record>(record).map_err(|error| BadRecord::Form(error.into()))?.dynamodb;
         if body.stream_view_type.as_deref() != Some(WANTED_VIEW) {
-            return Err(BadRecord::View { found: body.stream_view_type.unwrap_or_else(|| "not given".into()) });
+            return Err(BadRecord::View { found: view(body.stream_view_type.as_deref()) });
         }
         if body.old_image.is_none() && body.new_image.is_none() {
             return Err(BadRecord::NoImages);
@@ -83,6 +84,12 @@ impl Change {
             wants_look: wants_look(body.old_image.as_ref(), body.new_image.as_ref()),
         })
     }
+}
+
+/// A view by its own name. Anything else is not quoted: nobody knows what a malformed record has there.
+fn view(found: Option<&str>) -> &'static str {
+    let Some(found) = found else { return "not given" };
+    ["KEYS_ONLY", "NEW_IMAGE", "OLD_IMAGE"].into_iter().find(|view| *view == found).unwrap_or("none that DynamoDB has")
 }
 
 #[cfg(test)]
@@ -108,6 +115,20 @@ mod tests {
         }
         let error = Change::decode(record(json!("NEW_AND_OLD_IMAGES"), json!(null), json!(null))).unwrap_err();
         assert!(matches!(error, BadRecord::NoImages));
+    }
+
+    #[test]
+    fn an_error_quotes_nothing_of_a_malformed_record() {
+        let records = [
+            json!("SECRET"),
+            json!({"dynamodb": "SECRET"}),
+            json!({"dynamodb": {"Keys": {"Pk": {"S": "CONN#a"}}, "NewImage": {"headers": {"SECRET": "SECRET"}}}}),
+            record(json!("SECRET"), json!(null), new_row()),
+        ];
+        for record in records {
+            let error = Change::decode(record).unwrap_err();
+            assert!(!format!("{error} {error:?}").contains("SECRET"), "{error:?}");
+        }
     }
 
     #[test]

@@ -3,17 +3,19 @@
 use crate::run::{Looked, Run};
 use leasehold::aws::together::together;
 use leasehold::decide::desired::{Plan, Row};
-use leasehold::decide::reconcile::over::{index_row, keep, key_of, read_row};
+use leasehold::decide::reconcile::over::{index_row, keep, key_of, looks_often, read_row};
 use leasehold::decide::reconcile::{IndexRow, Keep, Turns};
 use leasehold::model::{ConnectionId, Item, Session, SessionId};
 
-/// The most claims for unowned rows in one run; more come at the next turns.
+/// The most claims in one run, besides those for sessions that were fenced in it; more come at the next turns.
 const MAX_CLAIMS: usize = 20_000;
 
 impl Run<'_> {
     /// Claims or reaps what an over session owns, as `by_owner` has it. A request can land late, so a row may come to name a session
     /// long after it was over: this look is repeated for a day.
-    pub(crate) async fn over_session(&mut self, session: &Session, fresh: bool, looked: &Looked) {
+    pub(crate) async fn over_session(&mut self, session: &Session, looked: &Looked) {
+        let often = looks_often(session, looked.now, &self.function.timing);
+        let turns = if often { looked.turns } else { looked.minute_turns };
         let mut from = None;
         let mut empty = true;
         loop {
@@ -23,7 +25,7 @@ impl Run<'_> {
             let outcome = self.store.by_owner(&session.id, from).await;
             let Some(page) = self.note("read by_owner", outcome) else { return };
             empty &= page.items.is_empty();
-            self.over_rows(&page.items, &session.id, fresh, looked).await;
+            self.over_rows(&page.items, &session.id, turns, looked).await;
             from = page.next;
             if from.is_none() {
                 break;
@@ -32,17 +34,30 @@ impl Run<'_> {
         self.keep_or_remove(session, empty, looked).await;
     }
 
-    async fn over_rows(&mut self, items: &[Item], owner: &SessionId, fresh: bool, looked: &Looked) {
+    async fn over_rows(&mut self, items: &[Item], owner: &SessionId, turns: Turns, looked: &Looked) {
         let (mut claims, mut reads) = (Vec::new(), Vec::new());
+        let fresh = looked.fresh.contains(owner);
         for item in items {
-            match index_row(item, fresh, looked.turns) {
+            match index_row(item, fresh, turns) {
                 Ok(IndexRow::Claim(id)) => claims.push(id),
-                Ok(IndexRow::Read(id)) => reads.push(id),
+                Ok(IndexRow::Read(id)) => {
+                    reads.push(id);
+                    continue;
+                }
                 Ok(IndexRow::Wait) => {}
-                Err(error) => self.bad_key(&error),
+                Err(error) => {
+                    self.bad_key(&error);
+                    continue;
+                }
             }
+            self.pending.over_rows += 1;
         }
-        self.claim("claim for an over session", &claims, "its owner is over").await;
+        if fresh {
+            // Nobody has claimed these yet, and somebody waits for each: they are not held up by what is in the queue.
+            self.claim("claim for an over session", &claims, "its owner is over").await;
+        } else {
+            self.wait_for_the_queue(claims);
+        }
         let rows = self.read(reads).await;
         let mut plans = Vec::new();
         for (id, row) in rows {
@@ -89,9 +104,8 @@ impl Run<'_> {
         }
     }
 
-    /// Claims for STARTED rows that nobody owns, as `by_expiry` has them.
+    /// STARTED rows that nobody owns, as `by_expiry` has them.
     pub(crate) async fn unowned_rows(&mut self, looked: &Looked) {
-        let mut claims = Vec::new();
         let mut from = None;
         loop {
             if !self.has_time() {
@@ -100,34 +114,47 @@ impl Run<'_> {
             let outcome = self.store.by_expiry(self.now(looked).lower_ms, from).await;
             let Some(page) = self.note("read by_expiry", outcome) else { break };
             self.summary.unowned += page.items.len() as u64;
-            self.take_turns(&page.items, looked.turns, &mut claims);
+            let claims = self.with_turns(&page.items, looked.turns);
+            self.wait_for_the_queue(claims);
             from = page.next;
             if from.is_none() {
                 break;
             }
         }
-        if claims.is_empty() {
-            return;
-        }
-        // More claims than rows: workers are behind, and more claims would not help them. The queue's counts lag, which is why rows are
-        // claimed again only after a while in any case.
-        let outcome = self.function.claims.depth().await;
-        let Some(depth) = self.note("read the depth of claims", outcome) else { return };
-        if depth > self.summary.unowned {
-            tracing::info!(event = "no_claims", depth, unowned = self.summary.unowned, "the queue holds enough claims");
-            return;
-        }
-        self.claim("claim unowned rows", &claims, "it has no owner").await;
     }
 
-    fn take_turns(&mut self, items: &[Item], turns: Turns, claims: &mut Vec<ConnectionId>) {
+    fn with_turns(&mut self, items: &[Item], turns: Turns) -> Vec<ConnectionId> {
+        let mut ids = Vec::new();
         for item in items {
             match key_of(item) {
-                Ok(id) if turns.has(id.as_str()) && claims.len() < MAX_CLAIMS => claims.push(id),
+                Ok(id) if turns.has(id.as_str()) => ids.push(id),
                 Ok(_) => {}
                 Err(error) => self.bad_key(&error),
             }
         }
+        ids
+    }
+
+    fn wait_for_the_queue(&mut self, mut claims: Vec<ConnectionId>) {
+        claims.truncate(MAX_CLAIMS.saturating_sub(self.pending.claims.len()));
+        self.pending.claims.append(&mut claims);
+    }
+
+    /// Sends what waits for it, unless the queue holds more claims than there are rows: workers are behind then, and more claims would not
+    /// help them. The queue's counts lag, which is why rows are claimed again only after a while in any case.
+    pub(crate) async fn claim_pending(&mut self) {
+        let claims = std::mem::take(&mut self.pending.claims);
+        if claims.is_empty() {
+            return;
+        }
+        let rows = self.pending.over_rows + self.summary.unowned;
+        let outcome = self.function.claims.depth().await;
+        let Some(depth) = self.note("read the depth of claims", outcome) else { return };
+        if depth > rows {
+            tracing::info!(event = "no_claims", depth, rows, "the queue holds enough claims");
+            return;
+        }
+        self.claim("claim rows", &claims, "its owner is over, or it has none").await;
     }
 
     pub(crate) fn bad_key(&mut self, error: &leasehold::model::RowError) {

@@ -22,10 +22,21 @@ pub(crate) struct Looked {
     pub fresh: BTreeSet<SessionId>,
     /// What was remembered before.
     pub memory: Memory,
-    /// Which rows may be claimed.
+    /// Which rows may be claimed: those that had their turn since the last look.
     pub turns: Turns,
+    /// The same for what only runs of a minute look at: since the last of these.
+    pub minute_turns: Turns,
     /// Lease time at the look.
     pub now: Now,
+}
+
+/// Claims that are sent unless the queue holds enough of them.
+#[derive(Default)]
+pub(crate) struct Pending {
+    /// Rows that have their turn: of over sessions, and those that nobody owns.
+    pub claims: Vec<ConnectionId>,
+    /// All STARTED rows of over sessions that this run saw.
+    pub over_rows: u64,
 }
 
 /// One run.
@@ -36,6 +47,8 @@ pub(crate) struct Run<'a> {
     pub minute: bool,
     pub summary: Summary,
     pub first_failure: Option<(&'static str, StoreError)>,
+    /// What waits for a look at the queue.
+    pub pending: Pending,
     ends_ms: u64,
 }
 
@@ -47,6 +60,7 @@ impl<'a> Run<'a> {
             minute,
             summary: Summary { minute, ..Summary::default() },
             first_failure: None,
+            pending: Pending::default(),
             ends_ms: function.clock.mono_ms() + remaining_ms.saturating_sub(RESERVE_MS),
         }
     }
@@ -55,13 +69,11 @@ impl<'a> Run<'a> {
     pub(crate) async fn run(&mut self, stopped_tasks: &BTreeSet<String>) -> Result<(), HandlerError> {
         let looked = self.look(stopped_tasks).await?;
         let (fresh, older) = self.over_sessions(&looked);
-        for session in fresh {
-            self.over_session(session, true, &looked).await;
-        }
-        for session in older {
-            self.over_session(session, false, &looked).await;
+        for session in fresh.into_iter().chain(older) {
+            self.over_session(session, &looked).await;
         }
         self.unowned_rows(&looked).await;
+        self.claim_pending().await;
         if self.minute {
             self.sweep(&looked).await;
         }

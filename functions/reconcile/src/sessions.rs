@@ -2,10 +2,11 @@
 
 use crate::HandlerError;
 use crate::run::{Looked, Run};
-use leasehold::aws::sessions::Memory;
+use leasehold::aws::sessions::{BadSession, Memory};
 use leasehold::aws::together::together;
 use leasehold::aws::{Store, StoreError, Written};
 use leasehold::decide::lease_time::Now;
+use leasehold::decide::reconcile::unreadable::{self, Step};
 use leasehold::decide::reconcile::{Evidence, Look, Looks, SessionAction, Turns, look};
 use leasehold::model::{Session, SessionId, SessionState};
 use std::collections::BTreeSet;
@@ -13,9 +14,12 @@ use std::collections::BTreeSet;
 impl Run<'_> {
     /// Looks at the sessions, and fences.
     pub(crate) async fn look(&mut self, stopped_tasks: &BTreeSet<String>) -> Result<Looked, HandlerError> {
-        let mut memory = self.store.memory().await.map_err(HandlerError::Look)?;
-        let mut sessions = self.store.sessions().await.map_err(HandlerError::Look)?;
+        let timing = self.function.timing;
+        let memory = self.store.memory().await.map_err(HandlerError::Look)?;
+        let all = self.store.all_sessions().await.map_err(HandlerError::Look)?;
         let now = self.store.time().now().ok_or(HandlerError::NoLeaseTime)?;
+        let mut memory = memory.without_impossible_times(now, &timing);
+        let mut sessions = all.readable;
         let looks = Looks { last_look_ms: memory.last_look_ms, grace_until_ms: memory.grace_until_ms };
         let look = self.decide(&sessions, looks, stopped_tasks, now).await;
         self.summary.active_sessions = sessions.iter().filter(|session| !session.state.is_over()).count() as u64;
@@ -27,17 +31,49 @@ impl Run<'_> {
                 "no session renews: nobody is fenced"
             );
         }
-        let fresh = self.write_sessions(look.actions, &mut sessions, now).await;
-        let turns = Turns::since(memory.last_look_ms, now.lower_ms, &self.function.timing);
+        let mut fresh = self.write_sessions(look.actions, &mut sessions, now).await;
+        for session in self.unreadable_sessions(&all.unreadable, now).await {
+            fresh.insert(session.id.clone());
+            sessions.push(session);
+        }
+        let turns = Turns::since(memory.last_look_ms, now.lower_ms, &timing);
+        let minute_turns = Turns::since(memory.last_minute_ms, now.lower_ms, &timing);
         memory.last_look_ms = look.looks.last_look_ms;
         memory.grace_until_ms = look.looks.grace_until_ms;
-        self.remember(&memory).await;
-        Ok(Looked { sessions, fresh, memory, turns, now })
+        if self.minute {
+            memory.last_minute_ms = memory.last_look_ms;
+        }
+        self.remember(&memory, now).await;
+        Ok(Looked { sessions, fresh, memory, turns, minute_turns, now })
     }
 
-    async fn remember(&mut self, memory: &Memory) {
+    /// Notes which rows cannot be read, and fences those that could not be for long enough; returns these.
+    async fn unreadable_sessions(&mut self, sessions: &[BadSession], now: Now) -> Vec<Session> {
+        self.summary.bad_sessions = sessions.len() as u64;
+        let mut fenced = Vec::new();
+        for session in sessions {
+            let BadSession { id, error, .. } = session;
+            let outcome = match unreadable::step(session.since_ms, now, &self.function.timing) {
+                Step::Note => self.store.note_unreadable(id, now.upper_ms).await,
+                Step::Fence if self.function.rules.fence => {
+                    let reason = format!("its row cannot be read: {error}");
+                    tracing::error!(event = "fence", session = %id, reason, "its connections find a new owner");
+                    self.store.fence_unreadable(session, &reason, now.upper_ms).await
+                }
+                Step::Fence | Step::Wait => continue,
+            };
+            let Some(Written::Applied(item)) = self.note("write sessions", outcome) else { continue };
+            if let Ok(session) = Session::from_item(&item) {
+                self.summary.fenced += 1;
+                fenced.push(session);
+            }
+        }
+        fenced
+    }
+
+    async fn remember(&mut self, memory: &Memory, now: Now) {
         // Not remembered, the next look takes it for a gap, and suspects before it fences.
-        let outcome = self.store.remember_look(memory).await;
+        let outcome = self.store.remember_look(memory, now, &self.function.timing).await;
         self.note("remember the look", outcome);
     }
 

@@ -2,12 +2,12 @@
 
 use leasehold::aws::Tables;
 use leasehold::decide::timing::Timing;
-use leasehold::settings::{Lookup, SettingError, optional, queue_url, required, tables, timing};
+use leasehold::settings::{Lookup, SettingError, lease_tables, optional, queue_url, required, timing};
 
 /// What the function must be told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// `CONNECTIONS_TABLE`, `SESSIONS_TABLE`, `MESSAGES_TABLE`.
+    /// `CONNECTIONS_TABLE` and `SESSIONS_TABLE`.
     pub tables: Tables,
     /// `CLAIMS_QUEUE_URL`.
     pub claims_queue_url: String,
@@ -26,7 +26,7 @@ impl Settings {
     /// [`SettingError`] naming the variable and what belongs there.
     pub fn parse(lookup: Lookup<'_>) -> Result<Self, SettingError> {
         Ok(Self {
-            tables: tables(lookup)?,
+            tables: lease_tables(lookup)?,
             claims_queue_url: queue_url(lookup, "CLAIMS_QUEUE_URL")?,
             ticks_queue_url: queue_url(lookup, "TICKS_QUEUE_URL")?,
             fleet: fleet(lookup)?,

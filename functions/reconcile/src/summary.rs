@@ -38,10 +38,14 @@ pub struct Summary {
     pub faults: u64,
     /// Rows that cannot be read.
     pub bad_rows: u64,
+    /// Sessions whose rows cannot be read.
+    pub bad_sessions: u64,
     /// Messages that were no ticks.
     pub bad_ticks: u64,
     /// Pages swept.
     pub swept_pages: u64,
+    /// Pages that the sweep gave up, after they had failed in several runs: it comes back to them in its next round.
+    pub given_up_pages: u64,
     /// Parts that had to stop for want of time; the next run goes on.
     pub cut_short: u64,
     /// Parts, or rows, that failed.
@@ -78,8 +82,10 @@ impl Summary {
             marked = self.marked,
             faults = self.faults,
             bad_rows = self.bad_rows,
+            bad_sessions = self.bad_sessions,
             bad_ticks = self.bad_ticks,
             swept_pages = self.swept_pages,
+            given_up_pages = self.given_up_pages,
             cut_short = self.cut_short,
             failed = self.failed,
         );

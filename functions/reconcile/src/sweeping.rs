@@ -9,6 +9,9 @@ use leasehold::decide::reconcile::over::key_of;
 use leasehold::decide::reconcile::sweep;
 use leasehold::model::connection::attr;
 
+/// So many runs sweep a page of which something fails, before the sweep goes on without it.
+const PAGE_TRIES: u64 = 3;
+
 impl Run<'_> {
     /// Sweeps this run's share of the table, from where the last run ended.
     pub(crate) async fn sweep(&mut self, looked: &Looked) {
@@ -20,17 +23,31 @@ impl Run<'_> {
             }
             let outcome = self.store.scan_connections(memory.sweep_from.as_deref()).await;
             let Some(page) = self.note("scan connections", outcome) else { return };
-            // A page of which something failed is swept again by the next run.
-            if !self.sweep_page(&page, &mut owners, looked).await {
-                return;
+            // A page of which something failed is swept again by the next run, but it does not hold up all that come after it.
+            let swept = self.sweep_page(&page, &mut owners, looked).await;
+            let goes_on = swept || memory.sweep_failures + 1 >= PAGE_TRIES;
+            if goes_on {
+                self.count_page(swept, &memory);
+                advance(&mut memory, &page);
+            } else {
+                memory.sweep_failures += 1;
             }
-            self.summary.swept_pages += 1;
-            advance(&mut memory, &page);
             let outcome = self.store.remember_sweep(&memory).await;
-            if self.note("remember the sweep", outcome).is_none() || memory.sweep_from.is_none() {
+            let remembered = self.note("remember the sweep", outcome).is_some();
+            if !goes_on || !remembered || memory.sweep_from.is_none() {
                 return;
             }
         }
+    }
+
+    fn count_page(&mut self, swept: bool, memory: &Memory) {
+        if swept {
+            self.summary.swept_pages += 1;
+            return;
+        }
+        self.summary.given_up_pages += 1;
+        let after = memory.sweep_from.as_deref().unwrap_or("the beginning");
+        tracing::error!(event = "page_given_up", after, "something on this page fails each time: the sweep goes on");
     }
 
     async fn sweep_page(&mut self, page: &Page, owners: &mut Owners, looked: &Looked) -> bool {
@@ -58,6 +75,7 @@ impl Run<'_> {
 
 fn advance(memory: &mut Memory, page: &Page) {
     memory.sweep_pages += 1;
+    memory.sweep_failures = 0;
     memory.sweep_from = page.next_key(attr::PK).map(str::to_owned);
     if memory.sweep_from.is_none() {
         memory.table_pages = memory.sweep_pages;

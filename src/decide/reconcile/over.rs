@@ -21,8 +21,14 @@ pub fn is_over(session: &Session, now: Now, timing: &Timing, rules: Rules) -> bo
 /// Whether this run looks at the connections of an over session: at first every run does, later those of a whole minute.
 #[must_use]
 pub fn is_looked_at(session: &Session, minute: bool, now: Now, timing: &Timing) -> bool {
+    minute || looks_often(session, now, timing)
+}
+
+/// Whether every run looks at an over session: for so long after its end. If not, its rows have the turns since the last run of a minute.
+#[must_use]
+pub fn looks_often(session: &Session, now: Now, timing: &Timing) -> bool {
     let since_ms = session.over_at_ms.unwrap_or(now.lower_ms);
-    minute || now.lower_ms.saturating_sub(since_ms) <= timing.over_often_ms
+    now.lower_ms.saturating_sub(since_ms) <= timing.over_often_ms
 }
 
 /// What `by_owner` shows of one row of an over session. It is a hint: claims prove nothing, and nothing is reaped without a read.

@@ -1,7 +1,7 @@
 //! The sweep: the whole table, slowly. It finds what no index shows and what no event told.
 
 use crate::decide::acquire::OwnerView;
-use crate::decide::desired::{Action, Decision, Row, of_over_owner, unowned, unreadable};
+use crate::decide::desired::{Action, Decision, Row, is_too_far_ahead, of_over_owner, unowned, unreadable};
 use crate::decide::lease_time::Now;
 use crate::decide::timing::{Rules, Timing};
 use crate::model::{Connection, ObservedState};
@@ -38,11 +38,12 @@ pub fn row(row: &Row, owner: OwnerView<'_>, now: Now, timing: &Timing, rules: Ru
 
 /// Nobody can know whether a session still holds a row without an epoch: its owner's comparison comes first.
 fn swept_unowned(row: &Connection, fault: Option<&str>, now: Now, timing: &Timing) -> Decision {
-    let waits = row.lease.epoch.is_some() && row.lease.expires_at_ms.unwrap_or(0) > now.lower_ms;
-    if waits && fault.is_none() {
+    let free_at_ms = row.lease.expires_at_ms.unwrap_or(0);
+    let waits = free_at_ms > now.lower_ms && !is_too_far_ahead(free_at_ms, now, timing);
+    if row.lease.epoch.is_some() && waits && fault.is_none() {
         return Decision::new(vec![], "stamped ahead");
     }
-    unowned(row, fault, now.upper_ms + timing.unknown_ms(), now)
+    unowned(row, fault, now.upper_ms + timing.unknown_ms(), now, timing)
 }
 
 /// Why a live owner seems not to know of its row: a lost mark, or an acquire whose answer it never got.

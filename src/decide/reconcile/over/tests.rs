@@ -28,6 +28,8 @@ fn an_over_session_is_looked_at_each_run_for_ten_minutes_and_then_each_minute() 
     assert!(is_looked_at(&over, false, now(HOUR_MS + 599_000), &timing));
     assert!(!is_looked_at(&over, false, now(HOUR_MS + 601_000), &timing));
     assert!(is_looked_at(&over, true, now(HOUR_MS + 601_000), &timing));
+    assert!(looks_often(&over, now(HOUR_MS + 600_000), &timing));
+    assert!(!looks_often(&over, now(HOUR_MS + 600_001), &timing));
 }
 
 #[test]

@@ -84,3 +84,20 @@ fn the_sweep_takes_an_hour_for_any_table() {
     assert_eq!(pages(61, &timing), 2);
     assert_eq!(pages(6_000, &timing), 100);
 }
+
+#[test]
+fn a_free_row_that_is_stamped_years_ahead_is_stamped_anew() {
+    let ahead_ms = NOW.upper_ms + Timing::default().unknown_ms() + Timing::default().margin_ms;
+    let swept = |started, expires_at_ms| {
+        let numbers = [("lease_epoch", 7), ("lease_expires_at_ms", expires_at_ms)];
+        swept(&item(started, &numbers, &[]), OwnerView::NotNeeded)
+    };
+    assert_eq!(swept(true, ahead_ms), [], "the sweep's own stamp, a little early");
+    for expires_at_ms in [ahead_ms + 1, u64::MAX] {
+        let free_at_ms = NOW.upper_ms + 75_000;
+        let restamp = Action::Restamp { epoch: 7, expires_at_ms, free_at_ms };
+        let claim = Action::Claim { delay_ms: free_at_ms - NOW.lower_ms };
+        assert_eq!(swept(true, expires_at_ms), [restamp.clone(), claim]);
+        assert_eq!(swept(false, expires_at_ms), [restamp]);
+    }
+}
