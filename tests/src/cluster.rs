@@ -22,6 +22,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
@@ -94,6 +95,23 @@ impl Cluster {
         clock: Arc<WorkerClock>,
         change: impl FnOnce(&mut Settings),
     ) -> Worker {
+        self.worker_of(name, connector, clock, Handle::current(), change)
+    }
+
+    /// Starts a worker whose keeper has a runtime of its own, as in the binary; such a test runs in real time.
+    pub fn worker_kept_on(&self, name: &str, keeper: Handle, change: impl FnOnce(&mut Settings)) -> Worker {
+        let clock = WorkerClock::new(self.world.time);
+        self.worker_of(name, self.upstreams.of_worker(name), clock, keeper, change)
+    }
+
+    fn worker_of(
+        &self,
+        name: &str,
+        connector: Arc<dyn Connector>,
+        clock: Arc<WorkerClock>,
+        keeper: Handle,
+        change: impl FnOnce(&mut Settings),
+    ) -> Worker {
         let mut settings = self.settings();
         settings.task_arn = Some(name.to_owned());
         change(&mut settings);
@@ -113,10 +131,10 @@ impl Cluster {
             ),
             connector,
             clock: shared.clone(),
-            keeper_runtime: tokio::runtime::Handle::current(),
+            keeper_runtime: keeper,
             seeds: Seeds::new(name.bytes().fold(7, |seed, byte| seed * 31 + u64::from(byte))),
             counters: Arc::new(Counters::default()),
-            gauges: Arc::new(Gauges::default()),
+            gauges: Arc::new(Gauges::starting_at(clock.mono_ms())),
             buffer_kib: Arc::new(Semaphore::new(usize::try_from(settings.buffer_bytes / 1024).unwrap_or(1 << 20))),
             settings: Arc::new(settings),
         };

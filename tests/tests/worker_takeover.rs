@@ -3,11 +3,15 @@
 
 use leasehold::aws::StoreError;
 use leasehold::aws::connections::{Observed, Status};
+use leasehold::decide::renewal::OnStoreOutage;
 use leasehold::decide::timing::Rules;
 use leasehold::model::{ConnectionId, ObservedState, SessionState};
 use leasehold_local::faults::Fault;
 use leasehold_tests::cluster::{Cluster, Worker, acquired, eventually, is_acquire, is_renewal, numbered, pass_ms};
 use leasehold_tests::connector::{Script, What};
+use leasehold_worker::connector::Frame;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 fn replaying() -> Script {
@@ -321,4 +325,64 @@ async fn a_row_that_is_started_again_while_it_is_released_is_claimed() {
     cluster.change("a", "desired_state", Some(leasehold_tests::cluster::s("STARTED"))).await;
     eventually("it is open again", 10_000, async || cluster.upstreams.opens("a").len() == 2).await;
     assert_eq!(cluster.upstreams.most_at_once("a"), 1);
+}
+
+/// dynamolock #446, etcd #10811: the holder was cut off, and its writes came through after the take-over. L9.
+#[tokio::test(start_paused = true)]
+async fn no_later_write_of_a_worker_that_is_cut_off_is_accepted() {
+    for policy in [OnStoreOutage::Close, OnStoreOutage::Hold] {
+        let cluster = Cluster::new().await;
+        let old = cluster.worker_with("old", |settings| {
+            settings.on_store_outage = policy;
+            settings.checkpoint_interval_ms = 1_000;
+            settings.status_interval_ms = 0;
+        });
+        cluster.connected_with("a", &numbered()).await;
+        pass_ms(1_000).await;
+        let (session, id) = (cluster.session(&old).await.id, ConnectionId::new("a").unwrap());
+        let epoch = cluster.row("a").await.lease.epoch.unwrap();
+        let new = cluster.worker_with("new", |settings| settings.checkpoint_interval_ms = 1_000);
+        cluster.registered(&new).await;
+        // Renewals are lost, and what the owner writes on its row lands 40 s later.
+        let (writes, checkpoints) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+        let (count, count_checkpoints) = (writes.clone(), checkpoints.clone());
+        old.break_with(move |call| {
+            if call.operation != "UpdateItem" {
+                return None;
+            }
+            if !call.names("Pk", "CONN#a") {
+                return Some(Fault::LostBefore);
+            }
+            count.fetch_add(1, Ordering::Relaxed);
+            count_checkpoints.fetch_add(u32::from(call.request.to_string().contains("last_seq")), Ordering::Relaxed);
+            Some(Fault::LandLate { answer_after: Duration::from_secs(60), apply_after: Duration::from_secs(40) })
+        });
+        cluster.upstreams.publish("a", 1..=3);
+        pass_ms(4_000).await;
+        cluster.upstreams.send("a", &Frame::Close(Some(1012)));
+        pass_ms(21_000).await;
+        assert!(writes.load(Ordering::Relaxed) >= 2, "status and checkpoint are under way");
+        assert!(checkpoints.load(Ordering::Relaxed) >= 1, "a checkpoint is among them");
+        cluster.fence(&session).await;
+        old.cut_off();
+        cluster.claim("a").await;
+        let fenced = cluster.row_writes("a").len();
+        eventually("the new one takes it", 5_000, async || cluster.upstreams.opens("a").len() >= 2).await;
+        pass_ms(60_000).await;
+        let new = cluster.session(&new).await.id;
+        for write in &cluster.row_writes("a")[fenced..] {
+            assert_eq!(write.answer["Attributes"]["lease_owner"]["S"], new.as_str(), "{policy:?}: {write:?}");
+            let values = write.request["ExpressionAttributeValues"].to_string();
+            assert!(acquired(write) || values.contains(new.as_str()), "{policy:?}: {write:?}");
+        }
+        let before = cluster.item("a").await;
+        let observed = Observed { state: ObservedState::Connected, reason: None, since_ms: 1 };
+        let state = Status { observed: Some(observed), progress: None };
+        let checkpoint = Status { observed: None, progress: Some(("s".into(), u64::MAX)) };
+        for status in [state, checkpoint] {
+            let written = cluster.world.table().write_status(&id, &session, epoch, &status, Rules::default()).await;
+            assert!(!written.unwrap().is_applied(), "{policy:?}: {status:?}");
+        }
+        assert_eq!(cluster.item("a").await, before);
+    }
 }

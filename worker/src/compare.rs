@@ -9,6 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
 
+/// How long a comparison that failed waits for its repetition at most: a whole round would be too long.
+const AGAIN_MS: u64 = 6_000;
+
 /// Compares until the session stops or is lost.
 pub async fn run(context: Arc<Context>, supervisor: Arc<Supervisor>) {
     tokio::select! {
@@ -26,14 +29,16 @@ async fn rounds(context: &Context, supervisor: &Arc<Supervisor>) {
         // A little sooner or later each time, so that a fleet that started together does not stay together; never later than promised.
         let wait_ms = rng.random_range(timing.compare_ms * 8 / 10..=timing.compare_ms);
         sleep(Duration::from_millis(wait_ms)).await;
-        context.guard.valid().await;
-        let mut ids = match odd_ones(supervisor).await {
-            Ok(ids) => ids,
-            Err(error) => {
-                context.count("comparisons_failed");
-                tracing::warn!(event = "comparison_failed", %error, "what is held cannot be compared now");
-                continue;
+        let mut ids = loop {
+            context.guard.valid().await;
+            match odd_ones(supervisor).await {
+                Ok(ids) => break ids,
+                Err(error) => {
+                    context.count("comparisons_failed");
+                    tracing::warn!(event = "comparison_failed", %error, "what is held cannot be compared now");
+                }
             }
+            sleep(Duration::from_millis(rng.random_range(AGAIN_MS / 2..=AGAIN_MS))).await;
         };
         context.parts.counters.add_many("comparison_differences", ids.len() as u64);
         let due = |id: &ConnectionId| hash(id) % rounds_an_hour == round % rounds_an_hour;

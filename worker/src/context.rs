@@ -41,6 +41,20 @@ pub struct Parts {
     pub buffer_kib: Arc<Semaphore>,
 }
 
+impl Parts {
+    /// Lease time, as either client knows it.
+    #[must_use]
+    pub fn now(&self) -> Option<Now> {
+        self.store.time().now().or_else(|| self.keeper_store.time().now())
+    }
+
+    /// Lease time for stamps that decide nothing, 0 before there is one.
+    #[must_use]
+    pub fn stamp_ms(&self) -> u64 {
+        self.now().map_or(0, |now| now.upper_ms)
+    }
+}
+
 /// Hands out generators, each with a seed from the first.
 #[derive(Clone, Debug)]
 pub struct Seeds(Arc<Mutex<StdRng>>);
@@ -75,9 +89,7 @@ pub struct Context {
 impl Context {
     /// Waits until the worker shuts down.
     pub async fn stopped(&self) {
-        let mut stopping = self.stopping.clone();
-        // An error means that the sender is gone, which is a shutdown too.
-        let _ = stopping.wait_for(|stopping| *stopping).await;
+        told(&mut self.stopping.clone()).await;
     }
 
     /// True once the worker shuts down.
@@ -89,13 +101,13 @@ impl Context {
     /// Lease time.
     #[must_use]
     pub fn now(&self) -> Option<Now> {
-        self.parts.store.time().now().or_else(|| self.parts.keeper_store.time().now())
+        self.parts.now()
     }
 
     /// Lease time for stamps that decide nothing, 0 before there is one.
     #[must_use]
     pub fn stamp_ms(&self) -> u64 {
-        self.now().map_or(0, |now| now.upper_ms)
+        self.parts.stamp_ms()
     }
 
     /// The worker's settings.
@@ -108,4 +120,10 @@ impl Context {
     pub fn count(&self, name: &'static str) {
         self.parts.counters.add(name);
     }
+}
+
+/// Waits until the worker is told to stop.
+pub(crate) async fn told(stop: &mut watch::Receiver<bool>) {
+    // An error means that the sender is gone, which is a shutdown too.
+    let _ = stop.wait_for(|stop| *stop).await;
 }

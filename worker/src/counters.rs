@@ -29,7 +29,7 @@ impl Counters {
 }
 
 /// What there is right now.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Gauges {
     /// Connections held.
     pub held: AtomicU64,
@@ -45,6 +45,22 @@ pub struct Gauges {
     pub draining: AtomicBool,
     /// No claims before this moment (monotonic clock, ms): the store throttles.
     pub pause_until_ms: AtomicU64,
+}
+
+impl Gauges {
+    /// Of a process that starts at `now_ms` (monotonic clock): until its event loop is measured, it counts as having run then.
+    #[must_use]
+    pub fn starting_at(now_ms: u64) -> Self {
+        Self {
+            held: AtomicU64::new(0),
+            connected: AtomicU64::new(0),
+            acquiring: AtomicU64::new(0),
+            loop_lag_ms: AtomicU64::new(0),
+            loop_ran_ms: AtomicU64::new(now_ms),
+            draining: AtomicBool::new(false),
+            pause_until_ms: AtomicU64::new(0),
+        }
+    }
 }
 
 /// Counts something up for as long as it lives.

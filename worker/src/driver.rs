@@ -14,7 +14,7 @@ use leasehold::decide::outcome::{End, Outcome, outcome, reason};
 use leasehold::decide::renewal::Trust;
 use leasehold::decide::series::{Owner, Placed, Position};
 use leasehold::model::spec::LAST_SEQ_PLACEHOLDER;
-use leasehold::model::{ConnectionId, MessageKey, ObservedState, Spec};
+use leasehold::model::{ConnectionId, Feed, MessageKey, ObservedState, Spec};
 use rand::rngs::StdRng;
 use std::sync::Arc;
 use std::time::Duration;
@@ -254,12 +254,8 @@ impl Driver {
     async fn place(&mut self, number: Option<u64>, body: Body) -> Result<(), Ended> {
         let spec = self.spec.clone();
         let session = self.context.session.clone();
-        let owner = Owner {
-            epoch: self.epoch,
-            session: &session,
-            ws_url: &spec.ws_url,
-            numbered: spec.sequence_pointer.is_some(),
-        };
+        let feed = Feed { ws_url: &spec.ws_url, sequence_pointer: spec.sequence_pointer.as_deref() };
+        let owner = Owner { epoch: self.epoch, session: &session, feed };
         let key = match self.position.place(&owner, number) {
             // Before the first new number a message without one may be a replay of one that is stored behind the same number.
             Placed::Store(key) if key.sub > 0 && self.fresh && self.is_stored(&key, &body).await? => {
@@ -276,12 +272,16 @@ impl Driver {
                     self.position.repeat(key.seq);
                     return Ok(());
                 }
-                self.context.count("sequence_resets");
-                tracing::warn!(
-                    event = "sequence_reset", connection = %self.id, seq = key.seq, last_seq = self.position.last_seq(),
-                    "the upstream's numbers began anew: a new series"
-                );
-                match self.position.reset(&owner, key.seq) {
+                let last_seq = self.position.last_seq();
+                let (placed, reset) = self.position.not_stored(&owner, key.seq);
+                if reset {
+                    self.context.count("sequence_resets");
+                    tracing::warn!(
+                        event = "sequence_reset", connection = %self.id, seq = key.seq, last_seq,
+                        "the upstream's numbers began anew: a new series"
+                    );
+                }
+                match placed {
                     Placed::Store(key) | Placed::Ask(key) => key,
                 }
             }
@@ -296,18 +296,12 @@ impl Driver {
         sleep(Duration::from_millis(wait_ms.max(20))).await;
     }
 
-    /// Whether this message is stored already: under its own number, or, without one, behind the number before it.
+    /// Whether this message is stored already behind its number, or, without one, behind the number before it.
     async fn is_stored(&mut self, key: &MessageKey, body: &Body) -> Result<bool, Ended> {
         self.sink.flushed().await?;
         let mut attempt = 0;
         loop {
-            let store = &self.context.parts.store;
-            let stored = if key.sub == 0 {
-                store.has_message(&self.id, key, body).await
-            } else {
-                store.has_message_behind(&self.id, key, body).await
-            };
-            match stored {
+            match self.context.parts.store.has_message(&self.id, key, body).await {
                 Ok(stored) => return Ok(stored),
                 Err(error) => self.wait_to_read_again(&error, &mut attempt).await,
             }

@@ -165,7 +165,7 @@ async fn build(settings: Settings, keeper: &Runtime) -> Parts {
         keeper_runtime: keeper.handle().clone(),
         seeds: Seeds::new(seed()),
         counters: Arc::new(Counters::default()),
-        gauges: Arc::new(Gauges::default()),
+        gauges: Arc::new(Gauges::starting_at(clock.mono_ms())),
         buffer_kib: Arc::new(Semaphore::new(buffer_kib.min(Semaphore::MAX_PERMITS))),
         settings: Arc::new(settings),
         clock,

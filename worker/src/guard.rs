@@ -56,6 +56,13 @@ impl Guard {
         trust(renewed_ms, self.clock.mono_ms(), self.policy, &self.timing, self.rules)
     }
 
+    /// For how long the lease is sure if no renewal succeeds any more, in ms; 0 past the deadline.
+    #[must_use]
+    pub fn until_deadline_ms(&self) -> u64 {
+        let deadline_ms = self.renewed_ms.load(Ordering::Acquire) + self.timing.give_up_ms;
+        deadline_ms.saturating_sub(self.clock.mono_ms())
+    }
+
     /// True while everything is allowed.
     #[must_use]
     pub fn is_valid(&self) -> bool {

@@ -11,7 +11,7 @@ use leasehold::model::{Item, Marks, Session, SessionId, fields};
 use rand::RngExt;
 use rand::rngs::StdRng;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
@@ -19,11 +19,12 @@ use tokio::time::sleep;
 /// How often the deadline is looked at.
 const DEADLINE_TICK: Duration = Duration::from_millis(100);
 
-/// Registers a session. Returns when the registration that counts was sent (monotonic clock, ms): the lease begins before it.
+/// Registers a session. Returns when the registration that counts was sent (monotonic clock, ms): the lease begins before it. `sent`
+/// turns true before the first one is: from then on it may be applied.
 ///
 /// # Errors
 /// The last [`StoreError`] that waiting does not mend.
-pub async fn register(parts: &Parts, id: &SessionId) -> Result<u64, StoreError> {
+pub async fn register(parts: &Parts, id: &SessionId, sent: &AtomicBool) -> Result<u64, StoreError> {
     let identity =
         Identity { task_arn: parts.settings.task_arn.clone(), version: env!("CARGO_PKG_VERSION").to_owned() };
     let load = load(parts);
@@ -37,6 +38,7 @@ pub async fn register(parts: &Parts, id: &SessionId) -> Result<u64, StoreError> 
             Ok(now) => {
                 let sent_ms = *first_sent_ms.get_or_insert(sent_ms);
                 let expires_at_ms = now.upper_ms + parts.settings.timing.lease_ms;
+                sent.store(true, Ordering::Release);
                 let answer = parts.keeper_store.register(id, &identity, &load, now.upper_ms, expires_at_ms).await;
                 match answer {
                     Ok(_) => return Ok(sent_ms),
@@ -111,9 +113,11 @@ impl Keeper {
             sleep(Duration::from_millis(wait_ms)).await;
             let sent_ms = self.parts.clock.mono_ms();
             wait_ms = match self.renew(heartbeat, sent_ms).await {
-                Renewed::Yes => heartbeat_ms.saturating_sub(self.parts.clock.mono_ms().saturating_sub(sent_ms)),
-                Renewed::TryAgain => rng.random_range(100..=500),
-                Renewed::Over(why) => {
+                Ok(Renewed::Yes) => heartbeat_ms.saturating_sub(self.parts.clock.mono_ms().saturating_sub(sent_ms)),
+                Ok(Renewed::TryAgain) => rng.random_range(100..=500),
+                Err(error) if error.is_transient() => rng.random_range(100..=500),
+                Err(_) => self.patient_ms(rng),
+                Ok(Renewed::Over(why)) => {
                     self.parts.counters.add("sessions_lost");
                     tracing::error!(event = "session_over", session = %self.session, why, "this session is over: its sockets are dropped");
                     return self.guard.end();
@@ -122,9 +126,20 @@ impl Keeper {
         }
     }
 
-    async fn renew(&self, heartbeat: u64, sent_ms: u64) -> Renewed {
+    /// After a refusal that waiting hardly mends, such as a missing permission: half a heartbeat, but half of what is left until the
+    /// deadline at most, so that there is always another attempt before it.
+    fn patient_ms(&self, rng: &mut StdRng) -> u64 {
+        let patient_ms = self.parts.settings.timing.heartbeat_ms / 2;
+        let wait_ms = match self.guard.until_deadline_ms() {
+            0 => patient_ms,
+            left_ms => patient_ms.min(left_ms / 2),
+        };
+        rng.random_range(wait_ms * 8 / 10..=wait_ms).max(100)
+    }
+
+    async fn renew(&self, heartbeat: u64, sent_ms: u64) -> Result<Renewed, StoreError> {
         let store = &self.parts.keeper_store;
-        let Some(now) = store.time().now() else { return Renewed::TryAgain };
+        let Some(now) = store.time().now() else { return Ok(Renewed::TryAgain) };
         let expires_at_ms = now.upper_ms + self.parts.settings.timing.lease_ms;
         let answer = store.renew(&self.session, heartbeat, expires_at_ms, &load(&self.parts)).await;
         let renewed = match answer {
@@ -136,7 +151,7 @@ impl Keeper {
             Err(error) => {
                 self.parts.counters.add("renewals_failed");
                 tracing::warn!(event = "renewal_failed", session = %self.session, %error, "trying again until the deadline");
-                Renewed::TryAgain
+                return Err(error);
             }
         };
         if renewed == Renewed::Yes {
@@ -144,7 +159,7 @@ impl Keeper {
             self.guard.renewed(sent_ms);
             self.read_marks().await;
         }
-        renewed
+        Ok(renewed)
     }
 
     /// A session that drains takes no more claims.
@@ -177,7 +192,8 @@ fn refused(heartbeat: u64, found: Option<&Item>) -> Renewed {
     }
 }
 
-async fn watch_deadline(guard: &Guard) {
+/// Looks at the deadline for ever, so that whoever waits for a change of the lease's trust hears of it in time.
+pub async fn watch_deadline(guard: &Guard) {
     loop {
         guard.refresh();
         sleep(DEADLINE_TICK).await;

@@ -2,28 +2,32 @@
 //!
 //! - [`entry`]: the one way in, for the binary, the demonstration and `leasehold local`
 //! - [`settings`]: environment variables; [`health`]: the health check; [`task`]: which ECS task this is
-//! - [`run`]: sessions one after the other, until SIGTERM
+//! - [`run`]: sessions one after the other, until SIGTERM; `ending`: how each of them ends
 //! - [`keeper`]: registers, renews, reads marks, on a runtime of its own; [`guard`]: how far the lease may be trusted right now
 //! - [`claims`]: takes claims while there is room; [`compare`]: what is held against what the table says
-//! - [`supervisor`]: one [`slot`] a connection, which acquires, holds ([`hold`](slot)), and gives up
+//! - [`supervisor`]: one [`slot`] a connection, which acquires (`acquire`), holds (`hold`, `watch`), and gives up (`release`)
 //! - [`driver`]: the socket of a slot, over a [`connector`]; [`writer`]: its messages, in order; [`status`]: what is said of it, seldom
 
+mod acquire;
 pub mod claims;
 pub mod compare;
 pub mod connector;
 pub mod context;
 pub mod counters;
 pub mod driver;
+mod ending;
 pub mod entry;
 pub mod guard;
 pub mod health;
 mod hold;
 pub mod keeper;
 mod plain_http;
+mod release;
 pub mod run;
 pub mod settings;
 pub mod slot;
 pub mod status;
 pub mod supervisor;
 pub mod task;
+mod watch;
 pub mod writer;

@@ -1,28 +1,27 @@
 //! Sessions, one after the other, until the worker is told to stop.
 
-use crate::context::{Context, Parts};
+use crate::context::{Context, Parts, told};
 use crate::guard::Guard;
 use crate::keeper::{self, Keeper};
 use crate::supervisor::Supervisor;
-use crate::{claims, compare};
+use crate::{claims, compare, ending};
+use futures_util::future::select_all;
 use leasehold::aws::StoreError;
-use leasehold::model::{ConnectionId, Marks, SessionId};
+use leasehold::model::{Marks, SessionId};
 use rand::RngExt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep, timeout};
-
-/// The longest that the end of a session is tried at shutdown; then it is left to its expiry.
-const END_WITHIN: Duration = Duration::from_secs(8);
-/// The longest that the last claims are tried; reconcile finds what is left.
-const CLAIMS_WITHIN: Duration = Duration::from_secs(8);
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
 
 /// Why a session's run ended.
 enum Ended {
     Stopped,
     Lost,
+    /// One of its tasks ended, most likely by a panic.
+    Broken,
 }
 
 /// Runs until `stop` turns true.
@@ -31,13 +30,24 @@ enum Ended {
 /// [`StoreError`] when the first session cannot be registered for a reason that waiting does not mend: a missing table, no credentials.
 pub async fn run(parts: Parts, stop: watch::Receiver<bool>) -> Result<(), StoreError> {
     let lag = tokio::spawn(measure_loop(parts.clone()));
-    let mut first = true;
+    let (mut first, mut broken) = (true, 0_u32);
     let result = loop {
         match one_session(&parts, stop.clone(), first).await {
             Ok(Ended::Stopped) => break Ok(()),
-            Ok(Ended::Lost) => first = false,
+            Ok(Ended::Lost) => broken = 0,
+            Ok(Ended::Broken) => {
+                // What panics at once in every session must not spin.
+                let wait_ms = parts.settings.backoff.wait_ms(broken, &mut parts.seeds.rng()).max(500);
+                broken = broken.saturating_add(1);
+                let mut stop = stop.clone();
+                tokio::select! {
+                    () = sleep(Duration::from_millis(wait_ms)) => {}
+                    () = told(&mut stop) => {}
+                }
+            }
             Err(error) => break Err(error),
         }
+        first = false;
     };
     lag.abort();
     result
@@ -54,32 +64,53 @@ async fn one_session(parts: &Parts, stop: watch::Receiver<bool>, first: bool) ->
     let guard = Arc::new(guard);
     let context = Arc::new(Context { parts: parts.clone(), session, guard, stopping: stop });
     let supervisor = Supervisor::new(context.clone());
+    let mut tasks = start_tasks(&context, &supervisor);
+    let ended = tokio::select! {
+        // In this order: the tasks end by themselves when the session is over or stops.
+        biased;
+        () = context.guard.over() => Ended::Lost,
+        () = context.stopped() => Ended::Stopped,
+        (result, index, _) = select_all(tasks.iter_mut()) => {
+            context.count("session_tasks_ended");
+            let error = result.err().map(|error| error.to_string());
+            tracing::error!(
+                event = "session_task_ended", session = %context.session, task = TASKS[index], error,
+                "no session goes on without it: its sockets are dropped and a new one begins"
+            );
+            Ended::Broken
+        }
+    };
+    match ended {
+        Ended::Stopped => ending::shut_down(&context, &supervisor).await,
+        Ended::Lost => ending::start_over(&context, &supervisor, "lease lost").await,
+        Ended::Broken => ending::start_over(&context, &supervisor, "a task of the worker ended").await,
+    }
+    for task in tasks {
+        task.abort();
+    }
+    Ok(ended)
+}
+
+/// What runs for as long as a session does, in the order of [`start_tasks`].
+const TASKS: [&str; 5] = ["keeper", "deadline", "claims", "compare", "converge"];
+
+fn start_tasks(context: &Arc<Context>, supervisor: &Arc<Supervisor>) -> [JoinHandle<()>; TASKS.len()] {
     let (marks_sender, marks) = mpsc::channel(1);
     let keeper = Keeper {
-        parts: parts.clone(),
+        parts: context.parts.clone(),
         session: context.session.clone(),
         guard: context.guard.clone(),
         marks: marks_sender,
     };
-    let keeper = parts.keeper_runtime.spawn(keeper.run());
-    let work = [
+    let guard = context.guard.clone();
+    [
+        context.parts.keeper_runtime.spawn(keeper.run()),
+        // The keeper looks at the deadline too. Here as well, so that its runtime alone cannot keep a lease trusted.
+        tokio::spawn(async move { keeper::watch_deadline(&guard).await }),
         tokio::spawn(claims::run(context.clone(), supervisor.clone())),
         tokio::spawn(compare::run(context.clone(), supervisor.clone())),
         tokio::spawn(converge(context.clone(), supervisor.clone(), marks)),
-    ];
-    let ended = tokio::select! {
-        () = context.guard.over() => Ended::Lost,
-        () = context.stopped() => Ended::Stopped,
-    };
-    match ended {
-        Ended::Stopped => shut_down(&context, &supervisor).await,
-        Ended::Lost => start_over(&context, &supervisor).await,
-    }
-    keeper.abort();
-    for task in work {
-        task.abort();
-    }
-    Ok(ended)
+    ]
 }
 
 /// `None`: told to stop before it was registered.
@@ -89,13 +120,23 @@ async fn register(
     mut stop: watch::Receiver<bool>,
     first: bool,
 ) -> Result<Option<u64>, StoreError> {
+    let sent = Arc::new(AtomicBool::new(false));
     loop {
         // Registered on the keeper's runtime, where its client's connections are to live.
-        let (owned, id) = (parts.clone(), session.clone());
-        let registering = parts.keeper_runtime.spawn(async move { keeper::register(&owned, &id).await });
+        let (owned, id, note) = (parts.clone(), session.clone(), sent.clone());
+        let mut registering = parts.keeper_runtime.spawn(async move { keeper::register(&owned, &id, &note).await });
         let registered = tokio::select! {
-            registered = registering => registered,
-            _ = stop.wait_for(|stop| *stop) => return Ok(None),
+            registered = &mut registering => Some(registered),
+            () = told(&mut stop) => None,
+        };
+        let Some(registered) = registered else {
+            registering.abort();
+            // Waited for, so that nothing is sent after its end is.
+            let _ = registering.await;
+            if sent.load(Ordering::Acquire) {
+                ending::end_unused(parts, session).await;
+            }
+            return Ok(None);
         };
         match registered {
             Ok(Ok(sent_ms)) => return Ok(Some(sent_ms)),
@@ -103,8 +144,11 @@ async fn register(
             Ok(Err(error)) => tracing::error!(event = "register_failed", %error, "trying again"),
             Err(error) => tracing::error!(event = "register_failed", %error, "trying again"),
         }
-        let wait_ms = parts.settings.backoff.wait_ms(4, &mut parts.seeds.rng());
-        sleep(Duration::from_millis(wait_ms.max(500))).await;
+        let wait_ms = parts.settings.backoff.wait_ms(4, &mut parts.seeds.rng()).max(500);
+        tokio::select! {
+            () = sleep(Duration::from_millis(wait_ms)) => {}
+            () = told(&mut stop) => {}
+        }
     }
 }
 
@@ -133,78 +177,6 @@ async fn converge(context: Arc<Context>, supervisor: Arc<Supervisor>, mut marks:
         };
         if let Err(error) = removed {
             tracing::warn!(event = "marks_kept", %error, "the marks are acted on again with the next renewal");
-        }
-    }
-}
-
-/// SIGTERM: close and flush side by side, end the session with one write, then send the claims of what was held.
-async fn shut_down(context: &Context, supervisor: &Supervisor) {
-    let within = Duration::from_millis(context.settings().shutdown_ms) + Duration::from_millis(200);
-    let closing_since = Instant::now();
-    while !supervisor.all_closed() && closing_since.elapsed() < within {
-        sleep(Duration::from_millis(5)).await;
-    }
-    // Whatever is still open is dropped now: no socket may outlive the session's end.
-    context.guard.end();
-    let open = || !supervisor.is_empty() || context.parts.gauges.connected.load(Ordering::Relaxed) > 0;
-    while open() && closing_since.elapsed() < within * 2 {
-        sleep(Duration::from_millis(5)).await;
-    }
-    let held = supervisor.given_up();
-    end_and_claim(context, &held, "shut down").await;
-    tracing::info!(
-        event = "session_ended", session = %context.session, held = held.len(), ms = closing_since.elapsed().as_millis() as u64,
-        "closed, ended, claims sent"
-    );
-}
-
-/// The lease is lost: sockets are dropped already. The old session is ended before a new one begins.
-async fn start_over(context: &Context, supervisor: &Supervisor) {
-    // A renewal that comes through only now must not bring the session back half-way.
-    context.guard.end();
-    while !supervisor.is_empty() && !context.is_stopping() {
-        sleep(Duration::from_millis(20)).await;
-    }
-    end_and_claim(context, &supervisor.given_up(), "lease lost").await;
-}
-
-async fn end_and_claim(context: &Context, held: &[ConnectionId], why: &str) {
-    let ended = tokio::select! {
-        ended = end(context, why) => Some(ended),
-        () = end_given_up(context) => None,
-    };
-    match ended {
-        Some(true) => {}
-        Some(false) => tracing::warn!(event = "session_not_ended", session = %context.session, "it was over already"),
-        None => {
-            tracing::error!(event = "session_not_ended", session = %context.session, "the store does not answer: it expires by itself");
-            return;
-        }
-    }
-    match timeout(CLAIMS_WITHIN, context.parts.claims.send_claims(held, 0)).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::error!(event = "claims_not_sent", %error, "reconcile finds the connections"),
-        Err(_) => {
-            tracing::error!(event = "claims_not_sent", "the queue does not answer: reconcile finds the connections")
-        }
-    }
-}
-
-/// A shutdown does not wait for a store that is away; a worker that runs on has nothing better to do than to wait for it.
-async fn end_given_up(context: &Context) {
-    context.stopped().await;
-    sleep(END_WITHIN).await;
-}
-
-/// Ends the session; false when it was over already. Tried until it is answered.
-async fn end(context: &Context, why: &str) -> bool {
-    loop {
-        match context.parts.store.end(&context.session, why, context.stamp_ms()).await {
-            Ok(written) => return written.is_applied(),
-            Err(error) => {
-                tracing::warn!(event = "end_retry", session = %context.session, %error);
-                sleep(Duration::from_millis(context.parts.seeds.rng().random_range(50..=300))).await;
-            }
         }
     }
 }

@@ -1,11 +1,15 @@
 //! One connection of this worker: takes it, holds it, looks at it again, gives it up. One request at a time.
+//!
+//! This is the first part of [`Slot`], its life and what it does while it holds nothing. The others (`impl Slot` too): acquiring is in
+//! `acquire.rs`, holding in `hold.rs` and `watch.rs`, releasing in `release.rs`.
 
+use crate::acquire::Taken;
 use crate::context::Context;
 use crate::counters::Counted;
 use crate::supervisor::Supervisor;
+use leasehold::aws::StoreError;
 use leasehold::aws::queues::Received;
-use leasehold::aws::{StoreError, Written};
-use leasehold::decide::acquire::{Acquire, ClaimStep, LookStep, OwnerView, on_claim, on_look, won_anyway};
+use leasehold::decide::acquire::{ClaimStep, LookStep, OwnerView, on_claim, on_look};
 use leasehold::model::{Connection, ConnectionId, Item, Session};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -38,17 +42,6 @@ pub struct Slot {
     pub(crate) id: ConnectionId,
     pub(crate) orders: mpsc::Receiver<Order>,
 }
-
-/// What an attempt to take a connection came to.
-enum Taken {
-    Yes(Box<Held>),
-    No,
-    /// Nobody knows yet: the claim comes back.
-    Unclear(StoreError),
-}
-
-/// How long an acquire without an answer is repeated before its claim is given back.
-const ACQUIRE_MS: u64 = 6_000;
 
 impl Slot {
     /// Works until there is nothing left to do for this connection.
@@ -90,46 +83,35 @@ impl Slot {
             self.give_back(claim, 0);
             return None;
         }
-        match self.claim_step().await {
-            Ok(ClaimStep::Nothing(why)) => {
+        let (row, step) = match self.claim_step().await {
+            Ok(found) => found,
+            Err(error) => {
+                self.trouble(&error);
+                self.give_back(claim, 5);
+                return None;
+            }
+        };
+        match step {
+            ClaimStep::Nothing(why) => {
                 tracing::debug!(event = "claim_no_op", connection = %self.id, why);
                 context.count("claims_no_op");
                 self.supervisor.delete(claim);
                 None
             }
-            Ok(ClaimStep::Later(wait_ms)) => {
+            ClaimStep::Later(wait_ms) => {
                 self.give_back(claim, wait_ms.div_ceil(1_000).max(1));
                 None
             }
-            Ok(ClaimStep::Acquire(acquire)) => match self.acquire(&acquire).await {
-                Taken::Yes(held) => {
-                    self.supervisor.delete(claim);
-                    Some(*held)
-                }
-                Taken::No => {
-                    self.supervisor.delete(claim);
-                    None
-                }
-                Taken::Unclear(error) => {
-                    self.trouble(&error);
-                    self.give_back(claim, 5);
-                    None
-                }
-            },
-            Err(error) => {
-                self.trouble(&error);
-                self.give_back(claim, 5);
-                None
-            }
+            ClaimStep::Acquire(acquire) => self.take(claim, row.as_deref(), &acquire).await,
         }
     }
 
     /// Reads the row, its owner's session if need be, and decides.
-    async fn claim_step(&self) -> Result<ClaimStep, StoreError> {
+    async fn claim_step(&self) -> Result<(Option<Box<Connection>>, ClaimStep), StoreError> {
         let store = &self.context.parts.store;
         let row = match self.read_row().await? {
-            Row::Bad(_) => return Ok(ClaimStep::Nothing("the row cannot be read")),
-            Row::Gone => return Ok(ClaimStep::Nothing("the row is gone")),
+            Row::Bad(_) => return Ok((None, ClaimStep::Nothing("the row cannot be read"))),
+            Row::Gone => return Ok((None, ClaimStep::Nothing("the row is gone"))),
             Row::Here(row, _) => row,
         };
         let me = &self.context.session;
@@ -143,13 +125,14 @@ impl Slot {
             Some(Some(Ok(session))) => OwnerView::Session(session),
             Some(Some(Err(error))) => {
                 tracing::warn!(event = "bad_session", connection = %self.id, %error, "the owner's session cannot be read");
-                return Ok(ClaimStep::Nothing("the owner's session cannot be read"));
+                return Ok((None, ClaimStep::Nothing("the owner's session cannot be read")));
             }
         };
         let settings = self.context.settings();
         // Without bounds of lease time nobody acquires.
-        let Some(now) = self.context.now() else { return Ok(ClaimStep::Later(1_000)) };
-        Ok(on_claim(Some(&row), owner, me, now, &settings.timing, settings.rules))
+        let Some(now) = self.context.now() else { return Ok((None, ClaimStep::Later(1_000))) };
+        let step = on_claim(Some(&row), owner, me, now, &settings.timing, settings.rules);
+        Ok((Some(row), step))
     }
 
     pub(crate) async fn read_row(&self) -> Result<Row, StoreError> {
@@ -164,96 +147,65 @@ impl Slot {
         }
     }
 
-    /// Sends one acquire until it is answered. The epoch stays the same, so that no repetition raises it twice.
-    async fn acquire(&self, acquire: &Acquire) -> Taken {
-        let context = &self.context;
-        let began_ms = context.parts.clock.mono_ms();
+    /// A look at a connection that is not held: the row may name this session all the same. Repeated until it is answered.
+    pub(crate) async fn on_look_idle(&self) -> Option<Held> {
         let mut attempt = 0;
-        loop {
-            if !context.guard.is_valid() {
-                return Taken::Unclear(lease_lost());
-            }
-            let answer = context.parts.store.acquire(&self.id, &context.session, acquire, context.stamp_ms()).await;
-            let error = match answer {
-                Ok(Written::Applied(item)) => return self.won(acquire, item),
-                Ok(Written::Refused(found)) => return self.refused(acquire, found),
-                Err(error) if error.is_transient() => error,
-                Err(error) => return Taken::Unclear(error),
-            };
-            let waited_ms = context.parts.clock.mono_ms().saturating_sub(began_ms);
-            if matches!(error, StoreError::Throttled { .. }) || waited_ms > ACQUIRE_MS {
-                return Taken::Unclear(error);
-            }
-            let mut rng = context.parts.seeds.rng();
-            sleep(Duration::from_millis(context.settings().backoff.wait_ms(attempt, &mut rng).max(20))).await;
-            attempt += 1;
-        }
-    }
-
-    fn won(&self, acquire: &Acquire, item: Item) -> Taken {
-        match Connection::from_item(&item) {
-            Ok(row) => {
-                self.context.count("acquires_won");
-                let from = acquire.expected.owner.as_ref().map(ToString::to_string);
-                tracing::info!(event = "acquired", connection = %self.id, epoch = acquire.epoch, from, "this session owns the connection");
-                Taken::Yes(Box::new(Held { row, item, epoch: acquire.epoch }))
-            }
-            Err(error) => {
-                tracing::error!(event = "bad_row", connection = %self.id, %error, "the row was broken while it was taken");
-                Taken::No
-            }
-        }
-    }
-
-    fn refused(&self, acquire: &Acquire, found: Option<Item>) -> Taken {
-        let row = found.as_ref().and_then(|item| Connection::from_item(item).ok());
-        if won_anyway(acquire, &self.context.session, row.as_ref())
-            && let Some(item) = found
-        {
-            self.context.count("acquires_won_without_answer");
-            return self.won(acquire, item);
-        }
-        self.context.count("acquires_lost");
-        tracing::debug!(event = "acquire_lost", connection = %self.id, "another session was quicker, or the row changed");
-        Taken::No
-    }
-
-    /// A look at a connection that is not held: the row may name this session all the same.
-    async fn on_look_idle(&self) -> Option<Held> {
-        loop {
-            if self.context.is_stopping() || !self.context.guard.is_valid() {
-                return None;
-            }
-            let step = match self.read_row().await {
-                Ok(Row::Here(row, _)) => {
-                    (on_look(Some(&row), &self.context.session, None, false, self.context.now()), Some(row))
-                }
+        while self.lease_is_valid().await {
+            let row = match self.read_row().await {
+                Ok(Row::Here(row, _)) => row,
                 Ok(Row::Gone | Row::Bad(_)) => return None,
                 Err(error) => {
                     self.trouble(&error);
-                    sleep(Duration::from_secs(1)).await;
+                    self.pause(attempt).await;
+                    attempt += 1;
                     continue;
                 }
             };
-            return match step {
-                (LookStep::Reacquire(acquire), _) => match self.acquire(&acquire).await {
-                    Taken::Yes(held) => Some(*held),
-                    Taken::No => None,
-                    Taken::Unclear(error) => {
+            match on_look(Some(&row), &self.context.session, None, false, self.context.now()) {
+                LookStep::Reacquire(acquire) => match self.acquire(&acquire).await {
+                    Taken::Yes(held) => return Some(*held),
+                    Taken::No => return None,
+                    Taken::Refused(error @ StoreError::Invalid { .. }) => {
+                        // The next comparison finds it again, within a minute.
+                        self.cannot_be_acquired(Some(&row), &error).await;
+                        return None;
+                    }
+                    Taken::Refused(error) | Taken::Unclear(error) => {
                         self.trouble(&error);
-                        sleep(Duration::from_secs(1)).await;
-                        continue;
+                        self.pause(attempt).await;
+                        attempt += 1;
                     }
                 },
-                (LookStep::Release(expected), Some(row)) => {
+                LookStep::Release(expected) => {
                     if let Some(epoch) = expected.epoch {
                         self.release(epoch, &row, "stopped before it was opened").await;
                     }
-                    None
+                    return None;
                 }
-                _ => None,
-            };
+                _ => return None,
+            }
         }
+        None
+    }
+
+    /// Waits until the lease is valid. False if the session ends before: the row may name it, so it is claimed after the end.
+    pub(crate) async fn lease_is_valid(&self) -> bool {
+        let valid = tokio::select! {
+            biased;
+            () = self.context.stopped() => false,
+            () = self.context.guard.over() => false,
+            () = self.context.guard.valid() => true,
+        };
+        if !valid {
+            self.supervisor.give_up(&self.id);
+        }
+        valid
+    }
+
+    /// Before something is tried again: for 500 ms to 4 s.
+    pub(crate) async fn pause(&self, attempt: u32) {
+        let wait_ms = self.context.settings().backoff.wait_ms(attempt.min(3), &mut self.context.parts.seeds.rng());
+        sleep(Duration::from_millis(wait_ms.clamp(500, 4_000))).await;
     }
 
     /// Notes trouble with the store: claims pause a little while it throttles.
@@ -275,7 +227,7 @@ impl Slot {
         self.context.parts.gauges.pause_until_ms.fetch_max(until_ms, Ordering::Relaxed);
     }
 
-    fn give_back(&self, claim: Received, after_s: u64) {
+    pub(crate) fn give_back(&self, claim: Received, after_s: u64) {
         self.context.count("claims_given_back");
         let context = self.context.clone();
         tokio::spawn(async move {
@@ -292,8 +244,4 @@ pub(crate) enum Row {
     Gone,
     /// It cannot be read: why.
     Bad(String),
-}
-
-fn lease_lost() -> StoreError {
-    StoreError::Unknown { service: "DynamoDB", message: "this session's lease is not valid now".into() }
 }

@@ -73,7 +73,7 @@ impl StatusBook {
         let progress = self.progress.as_ref().filter(|_| self.moved());
         Status {
             observed: self.changed().then(|| self.current.clone()),
-            progress: progress.map(|key| (key.series.to_string(), key.seq)),
+            progress: progress.and_then(|key| Some((key.series.to_string(), key.number()?))),
         }
     }
 

@@ -2,17 +2,19 @@
 
 use crate::context::Context;
 use crate::slot::{Order, Slot};
-use futures_util::{StreamExt, stream};
+use futures_util::{FutureExt, StreamExt, stream};
 use leasehold::aws::StoreError;
 use leasehold::aws::queues::Received;
 use leasehold::aws::store::Page;
 use leasehold::model::connection::attr;
 use leasehold::model::{Claim, ConnectionId, Marks, SessionId, fields};
+use rand::RngExt;
 use std::collections::{HashMap, HashSet};
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 /// Orders that may wait for one slot. More looks than that say nothing new.
 const ORDERS: usize = 8;
@@ -20,6 +22,9 @@ const ORDERS: usize = 8;
 const LOOKS_AT_ONCE: usize = 64;
 /// How long a look is waited for: a connection whose store is slow must not hold the marks of others up.
 const LOOK_WITHIN: Duration = Duration::from_secs(2);
+
+/// How long a connection whose slot panicked is left alone, at most: a panic that comes back must not spin.
+const PANIC_WAIT_MS: u64 = 5_000;
 
 struct Handle {
     orders: mpsc::Sender<Order>,
@@ -71,10 +76,10 @@ impl Supervisor {
         self.given_up.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone());
     }
 
-    /// What the session's end leaves behind: what slots gave up because of it, and what is still held.
+    /// What the session's end leaves behind: what slots gave up because of it, and what still has a slot.
     #[must_use]
     pub fn given_up(&self) -> Vec<ConnectionId> {
-        let mut ids: HashSet<ConnectionId> = self.held().into_keys().collect();
+        let mut ids: HashSet<ConnectionId> = self.slots().keys().cloned().collect();
         ids.extend(self.given_up.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned());
         ids.into_iter().collect()
     }
@@ -148,7 +153,30 @@ impl Supervisor {
         if sender.try_send(order).is_ok() {
             slots.insert(id.clone(), Handle { orders: sender, holding: None, closed: false });
             let slot = Slot { context: self.context.clone(), supervisor: self.clone(), id, orders };
-            tokio::spawn(slot.run());
+            tokio::spawn(self.clone().run(slot));
+        }
+    }
+
+    /// Runs a slot to its end. One that panics has not taken itself out; its row still names this session, so it is looked at again.
+    async fn run(self: Arc<Self>, slot: Slot) {
+        let id = slot.id.clone();
+        // Nothing of the slot is used again.
+        if AssertUnwindSafe(slot.run()).catch_unwind().await.is_ok() {
+            return;
+        }
+        self.context.count("slots_panicked");
+        tracing::error!(event = "slot_panicked", connection = %id, "its socket is dropped: the connection is looked at again");
+        // Until then, in case the session ends first.
+        self.give_up(&id);
+        self.slots().remove(&id);
+        let wait_ms = self.context.parts.seeds.rng().random_range(PANIC_WAIT_MS / 2..=PANIC_WAIT_MS);
+        tokio::select! {
+            () = self.context.stopped() => {}
+            () = self.context.guard.over() => {}
+            () = sleep(Duration::from_millis(wait_ms)) => {
+                self.order(id.clone(), Order::Look(None));
+                self.given_up.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+            }
         }
     }
 

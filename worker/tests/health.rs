@@ -10,6 +10,7 @@ use leasehold_local::engine::{EmbeddedDynamo, clients};
 use leasehold_local::queue::EmbeddedSqs;
 use leasehold_worker::connector::NetConnector;
 use leasehold_worker::context::{Parts, Seeds};
+use leasehold_worker::counters::Gauges;
 use leasehold_worker::health;
 use leasehold_worker::settings::Settings;
 use std::net::SocketAddr;
@@ -39,7 +40,7 @@ fn parts(keeper: Handle) -> Parts {
         keeper_runtime: keeper,
         seeds: Seeds::new(1),
         counters: Arc::default(),
-        gauges: Arc::default(),
+        gauges: Arc::new(Gauges::starting_at(clock.mono_ms())),
         buffer_kib: Arc::new(Semaphore::new(1)),
         settings: Arc::new(settings),
         clock,
@@ -57,7 +58,6 @@ fn the_health_check_answers_while_the_runtime_of_the_sockets_does_nothing_else_t
     let listener = keeper.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
     let address = listener.local_addr().unwrap();
     let parts = parts(keeper.handle().clone());
-    parts.gauges.loop_ran_ms.store(parts.clock.mono_ms(), Ordering::Relaxed);
     keeper.spawn(health::serve(listener, parts.clone()));
     let release = Arc::new(AtomicBool::new(false));
     let stuck = release.clone();
@@ -77,4 +77,16 @@ fn the_health_check_answers_while_the_runtime_of_the_sockets_does_nothing_else_t
     sockets.join().unwrap();
     assert!(saturated.is_ok_and(|body| body.contains("\"healthy\":true")));
     assert!(stuck_for_long.is_err_and(|error| error.starts_with("unhealthy")));
+}
+
+/// The health check is asked before the event loop was measured for the first time; the machine has been up for longer than that.
+#[test]
+fn a_worker_that_has_just_started_is_healthy() {
+    let keeper = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let listener = keeper.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+    let address = listener.local_addr().unwrap();
+    let parts = parts(keeper.handle().clone());
+    assert!(parts.clock.mono_ms() > 30_000, "this machine has just started: the test shows nothing");
+    keeper.spawn(health::serve(listener, parts));
+    assert!(ask(address).is_ok_and(|body| body.contains("\"healthy\":true")));
 }

@@ -1,0 +1,153 @@
+//! The second part of [`Slot`] (`impl Slot`; the first is `slot.rs`): one acquire, sent until it is answered.
+
+use crate::slot::{Held, Slot};
+use leasehold::aws::connections::{Observed, Status};
+use leasehold::aws::queues::Received;
+use leasehold::aws::{StoreError, Written};
+use leasehold::decide::acquire::{Acquire, won_anyway};
+use leasehold::model::{Connection, Item, ObservedState};
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// What an attempt to take a connection came to.
+pub(crate) enum Taken {
+    Yes(Box<Held>),
+    No,
+    /// Refused, and not applied: for a missing permission, or because the row would grow too large.
+    Refused(StoreError),
+    /// It may have been applied, now or later; a throttle may have met only the SDK's second attempt.
+    Unclear(StoreError),
+}
+
+/// What a row says whose acquire DynamoDB refuses for good. Short: a row that is too large may have no room for more.
+fn refusal(error: &StoreError) -> &'static str {
+    // The message is "Item size to update has exceeded the maximum allowed size".
+    if error.to_string().contains("size") { "too large to be acquired" } else { "cannot be acquired" }
+}
+
+/// How long an acquire without an answer is repeated before its claim is given back.
+const ACQUIRE_MS: u64 = 6_000;
+
+impl Slot {
+    /// Acquires for a claim, which is deleted when the answer is certain.
+    pub(crate) async fn take(&self, claim: Received, row: Option<&Connection>, acquire: &Acquire) -> Option<Held> {
+        match self.acquire(acquire).await {
+            Taken::Yes(held) => {
+                self.supervisor.delete(claim);
+                Some(*held)
+            }
+            Taken::No => {
+                self.supervisor.delete(claim);
+                None
+            }
+            Taken::Refused(error @ StoreError::Invalid { .. }) => {
+                // It would be refused again at once. Reconcile claims the row again, every half a minute at most.
+                self.supervisor.delete(claim);
+                self.cannot_be_acquired(row, &error).await;
+                None
+            }
+            Taken::Refused(error) => {
+                self.trouble(&error);
+                self.give_back(claim, 5);
+                None
+            }
+            Taken::Unclear(error) => {
+                self.trouble(&error);
+                self.give_back(claim, 5);
+                // If it was applied, the row names this session, and nobody else may take it.
+                self.pause(0).await;
+                self.on_look_idle().await
+            }
+        }
+    }
+
+    /// Says why on the row, unless it is said already or there is no room for it either.
+    pub(crate) async fn cannot_be_acquired(&self, row: Option<&Connection>, error: &StoreError) {
+        let context = &self.context;
+        context.count("acquires_refused");
+        tracing::error!(event = "acquire_refused", connection = %self.id, %error, "its row has to be corrected, or made smaller");
+        let Some(row) = row else { return };
+        let reason = refusal(error);
+        if row.reason.as_deref() == Some(reason) {
+            return;
+        }
+        let (store, me) = (&context.parts.store, &context.session);
+        let written = match (&row.lease.owner, row.lease.epoch) {
+            (Some(owner), Some(epoch)) if owner == me => {
+                let fault = Observed {
+                    state: ObservedState::Parked,
+                    reason: Some(reason.into()),
+                    since_ms: context.stamp_ms(),
+                };
+                let status = Status { observed: Some(fault), progress: None };
+                store.write_status(&self.id, me, epoch, &status, context.settings().rules).await
+            }
+            _ => store.write_fault(&self.id, reason, context.stamp_ms()).await,
+        };
+        if let Err(error) = written {
+            tracing::warn!(event = "fault_not_written", connection = %self.id, %error, "the row itself does not say what is wrong");
+        }
+    }
+
+    /// Sends one acquire until it is answered. The epoch stays the same, so that no repetition raises it twice.
+    pub(crate) async fn acquire(&self, acquire: &Acquire) -> Taken {
+        let context = &self.context;
+        let began_ms = context.parts.clock.mono_ms();
+        let mut attempt = 0;
+        let mut unclear = false;
+        loop {
+            if !context.guard.is_valid() {
+                return if unclear { Taken::Unclear(lease_lost()) } else { Taken::Refused(lease_lost()) };
+            }
+            let answer = context.parts.store.acquire(&self.id, &context.session, acquire, context.stamp_ms()).await;
+            let error = match answer {
+                Ok(Written::Applied(item)) => return self.won(acquire, item),
+                Ok(Written::Refused(found)) => return self.refused(acquire, found),
+                Err(error) => error,
+            };
+            unclear = unclear || error.is_transient();
+            if !unclear {
+                return Taken::Refused(error);
+            }
+            let waited_ms = context.parts.clock.mono_ms().saturating_sub(began_ms);
+            if !matches!(error, StoreError::Unknown { .. }) || waited_ms > ACQUIRE_MS {
+                return Taken::Unclear(error);
+            }
+            let mut rng = context.parts.seeds.rng();
+            sleep(Duration::from_millis(context.settings().backoff.wait_ms(attempt, &mut rng).max(20))).await;
+            attempt += 1;
+        }
+    }
+
+    fn won(&self, acquire: &Acquire, item: Item) -> Taken {
+        match Connection::from_item(&item) {
+            Ok(row) => {
+                self.context.count("acquires_won");
+                let from = acquire.expected.owner.as_ref().map(ToString::to_string);
+                tracing::info!(event = "acquired", connection = %self.id, epoch = acquire.epoch, from, "this session owns the connection");
+                Taken::Yes(Box::new(Held { row, item, epoch: acquire.epoch }))
+            }
+            Err(error) => {
+                tracing::error!(event = "bad_row", connection = %self.id, %error, "the row was broken while it was taken");
+                Taken::No
+            }
+        }
+    }
+
+    fn refused(&self, acquire: &Acquire, found: Option<Item>) -> Taken {
+        let row = found.as_ref().and_then(|item| Connection::from_item(item).ok());
+        if won_anyway(acquire, &self.context.session, row.as_ref())
+            && let Some(item) = found
+        {
+            self.context.count("acquires_won_without_answer");
+            return self.won(acquire, item);
+        }
+        self.context.count("acquires_lost");
+        tracing::debug!(event = "acquire_lost", connection = %self.id, "another session was quicker, or the row changed");
+        Taken::No
+    }
+}
+
+fn lease_lost() -> StoreError {
+    StoreError::Unknown { service: "DynamoDB", message: "this session's lease is not valid now".into() }
+}
