@@ -5,9 +5,12 @@ use crate::worker;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use leasehold::clock::{Clock, SharedClock, SystemClock};
+use leasehold::decide::backoff::Backoff;
 use leasehold::decide::timing::{Rules, Timing};
 use leasehold_local::system::workers::{WorkerCommand, WorkerProcess};
 use leasehold_local::system::{System, SystemSettings};
+use rand::SeedableRng;
+use rand::rngs::StdRng;
 use rustix::process::{Pid, Signal, test_kill_process};
 use std::path::Path;
 use std::process::ExitCode;
@@ -38,8 +41,8 @@ pub struct Arguments {
 
 /// How long workers get to shut down.
 const SHUTDOWN: Duration = Duration::from_secs(15);
-/// A worker that ended is started again after this time.
-const RESTART_AFTER: Duration = Duration::from_secs(1);
+/// How often workers are looked at.
+const LOOK_EVERY_MS: u64 = 1_000;
 /// How often expired messages are removed, which AWS does by itself.
 const TTL_EVERY: Duration = Duration::from_secs(60);
 
@@ -71,7 +74,8 @@ pub async fn run(arguments: &Arguments, state_dir: &Path) -> Result<ExitCode> {
     println!("DynamoDB at {}, SQS at {}, {} workers", system.dynamodb_url(), system.sqs_url(), arguments.workers);
     println!("logs of the workers: {}", command.log_directory.display());
     println!("try in another terminal: leasehold start my-feed --url wss://…   (Ctrl-C ends the system)");
-    let watched = watch(&system, &command, &mut workers).await;
+    let rng = StdRng::seed_from_u64(SystemClock.wall_ms());
+    let watched = watch(&system, &command, &mut workers, rng).await;
     println!("ending the workers");
     end_workers(&mut workers).await;
     let stopped = system.stop().await.context("the state cannot be written down");
@@ -85,6 +89,10 @@ pub async fn run(arguments: &Arguments, state_dir: &Path) -> Result<ExitCode> {
 /// Two systems on one state directory would write the same files.
 fn refuse_a_second(file: &Path) -> Result<()> {
     let Ok(Some(running)) = LocalSystem::read(file) else { return Ok(()) };
+    if running.pid == std::process::id() {
+        // Written by an earlier process that had this id, as in a container that was started again.
+        return Ok(());
+    }
     let pid = i32::try_from(running.pid).ok().and_then(Pid::from_raw);
     if pid.is_some_and(|pid| test_kill_process(pid).is_ok()) {
         bail!(
@@ -113,16 +121,21 @@ fn describe(system: &System) -> LocalSystem {
 }
 
 /// Starts ended workers again and reports their end, as ECS does, until Ctrl-C or SIGTERM.
-async fn watch(system: &System, command: &WorkerCommand, workers: &mut [WorkerProcess]) -> Result<()> {
+async fn watch(system: &System, command: &WorkerCommand, workers: &mut [WorkerProcess], mut rng: StdRng) -> Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut expire = interval(TTL_EVERY);
     let mut next = u32::try_from(workers.len()).unwrap_or(u32::MAX) + 1;
+    let backoff = Backoff { base_ms: 1_000, ..Backoff::default() };
+    let mut failures = 0;
     loop {
+        // A worker that ends again and again is started less and less often.
+        let pause_ms = LOOK_EVERY_MS + if failures > 1 { backoff.wait_ms(failures, &mut rng) } else { 0 };
         tokio::select! {
             _ = tokio::signal::ctrl_c() => return Ok(()),
             _ = terminate.recv() => return Ok(()),
             _ = expire.tick() => system.sweep_ttl(),
-            () = sleep(RESTART_AFTER) => {
+            () = sleep(Duration::from_millis(pause_ms)) => {
+                let mut ended = false;
                 for worker in workers.iter_mut() {
                     let Some(status) = worker.ended()? else { continue };
                     eprintln!("leasehold: worker {} ended ({status}); worker {next} replaces it", worker.number);
@@ -131,7 +144,9 @@ async fn watch(system: &System, command: &WorkerCommand, workers: &mut [WorkerPr
                     system.task_event(&worker.stopped_task(code, SystemClock.wall_ms()));
                     *worker = WorkerProcess::start(system, command, next)?;
                     next += 1;
+                    ended = true;
                 }
+                failures = if ended { failures + 1 } else { failures.saturating_sub(1) };
             }
         }
     }

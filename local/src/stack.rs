@@ -23,6 +23,8 @@ pub struct Names {
     pub dead_claims: String,
     /// The queue of delayed ticks.
     pub ticks: String,
+    /// Where the metadata of events goes that a function could not handle.
+    pub failed_events: String,
 }
 
 impl Names {
@@ -35,6 +37,7 @@ impl Names {
             claims: name("claims"),
             dead_claims: name("claims-dead"),
             ticks: name("ticks"),
+            failed_events: name("failed-events"),
         }
     }
 }
@@ -54,6 +57,8 @@ pub struct QueueUrls {
     pub dead_claims: String,
     /// The queue of delayed ticks.
     pub ticks: String,
+    /// Where the metadata of events goes that a function could not handle.
+    pub failed_events: String,
 }
 
 /// Why a part could not be made.
@@ -157,7 +162,8 @@ async fn queues(sqs: &aws_sdk_sqs::Client, names: &Names) -> Result<QueueUrls, S
     let claims = queue(sqs, &names.claims, &short_lived).await?;
     // A tick that failed is not worth more than the next one.
     let ticks = queue(sqs, &names.ticks, &[("VisibilityTimeout", "60"), ("MessageRetentionPeriod", "120")]).await?;
-    Ok(QueueUrls { claims, dead_claims, ticks })
+    let failed_events = queue(sqs, &names.failed_events, &[("MessageRetentionPeriod", "1209600")]).await?;
+    Ok(QueueUrls { claims, dead_claims, ticks, failed_events })
 }
 
 async fn queue(sqs: &aws_sdk_sqs::Client, name: &str, attributes: &[(&str, &str)]) -> Result<String, StackError> {

@@ -73,6 +73,9 @@ pub async fn run(arguments: DemoArguments) -> Result<ExitCode> {
         Ok(recording) => verdict::judge(&recording),
         Err(error) => {
             progress.finish(&format!("the demonstration could not go on; worker logs: {}", logs.keep().display()));
+            if arguments.json {
+                println!("{}", serde_json::json!({ "green": false, "faults": [format!("{error:#}")] }));
+            }
             return Err(error);
         }
     };

@@ -1,5 +1,6 @@
 //! When each message was stored, as the engine saw it: not what a worker or a table says of itself.
 
+use leasehold::model::ConnectionId;
 use leasehold_local::engine::meter::{Applied, Observer};
 use serde_json::Value;
 use std::collections::HashMap;
@@ -29,8 +30,9 @@ impl StoredLog {
         let item = &put["Item"];
         // Only messages have both: rows of connections have no `Sk`.
         let (Some(pk), Some(_)) = (item["Pk"]["S"].as_str(), item["Sk"]["S"].as_str()) else { return };
-        let id = pk.trim_start_matches("CONN#").to_owned();
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(id).or_default().push(at_ms);
+        let Ok(id) = ConnectionId::from_pk(pk) else { return };
+        let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        log.entry(id.to_string()).or_default().push(at_ms);
     }
 
     /// A copy of it all.

@@ -43,6 +43,7 @@ fn facts(verdict: &Verdict) -> String {
         ("doubled", verdict.doubled.to_string(), "one payload under two keys"),
         ("overlap", format!("{:.1} s", verdict.overlap.forbidden_s), "two open sockets, beyond what is allowed"),
         ("", format!("{:.1} s", verdict.overlap.suspended_s), "two open sockets, one of a suspended process (allowed)"),
+        ("", format!("{:.1} s", verdict.overlap.too_short_to_tell_s), "too short for the feed's log to tell"),
         ("took", format!("{:.0} s", verdict.seconds), ""),
     ];
     for (name, value, note) in rows {

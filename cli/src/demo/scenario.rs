@@ -4,7 +4,7 @@ use super::DemoArguments;
 use super::cast::Cast;
 use super::progress::Progress;
 use anyhow::{Context, Result, bail};
-use leasehold::model::Session;
+use leasehold::model::{ConnectionId, Session};
 use leasehold_local::engine::meter::Units;
 use leasehold_local::feed::records::{FeedRecords, SocketRecord};
 use rustix::process::Signal;
@@ -276,13 +276,13 @@ async fn owners(cast: &Cast) -> Result<Vec<(String, String)>> {
     let mut from: Option<String> = None;
     loop {
         let page = cast.system.store().scan_connections(from.as_deref()).await?;
-        for item in page.items {
-            let row = leasehold::model::Connection::from_item(&item)?;
+        for item in &page.items {
+            let row = leasehold::model::Connection::from_item(item)?;
             if let Some(owner) = row.lease.owner {
                 owners.push((row.id.to_string(), owner.to_string()));
             }
         }
-        from = page.next.and_then(|key| key.get("Pk")?.as_s().ok().cloned());
+        from = page.next_key("Pk").map(str::to_owned);
         if from.is_none() {
             return Ok(owners);
         }
@@ -328,7 +328,8 @@ async fn read_messages(cast: &Cast) -> Result<HashMap<String, Vec<(String, Strin
             let text = |name: &str| item.get(name).and_then(|value| value.as_s().ok()).cloned().unwrap_or_default();
             let body: Value = serde_json::from_str(&text("body")).unwrap_or_default();
             let payload = body["payload"].as_str().unwrap_or_default().to_owned();
-            table.entry(text("Pk").trim_start_matches("CONN#").to_owned()).or_default().push((payload, text("Sk")));
+            let id = ConnectionId::from_pk(&text("Pk"))?;
+            table.entry(id.to_string()).or_default().push((payload, text("Sk")));
         }
         from = page.next;
         if from.is_none() {

@@ -1,7 +1,7 @@
 //! What the logs say: a pure function of the recording.
 
 use super::cast::can_replay;
-use super::scenario::{Fault, Recording};
+use super::scenario::Recording;
 use hdrhistogram::Histogram;
 use leasehold_local::feed::analysis::overlaps;
 use leasehold_local::feed::records::ChannelRecords;
@@ -28,7 +28,7 @@ pub struct Verdict {
     pub owned: usize,
     /// Connections with exactly one open socket, as the feed saw it, at the end.
     pub connected: usize,
-    /// Messages that the feed sent while started, from the first one that was stored.
+    /// Messages that the feed sent while started, from the first one that it wrote to a socket.
     pub sent: u64,
     /// Of these, messages that are in the table.
     pub stored: u64,
@@ -38,6 +38,8 @@ pub struct Verdict {
     pub missed: u64,
     /// Payloads that are stored under two keys.
     pub doubled: u64,
+    /// Connections of which nothing at all is stored.
+    pub silent: u64,
     /// Two open sockets for one connection, as the feed saw them.
     pub overlap: OverlapSeconds,
     /// From the last message stored before a fault to the first stored after, by cause.
@@ -55,6 +57,8 @@ pub struct OverlapSeconds {
     pub suspended_s: f64,
     /// Anything else.
     pub forbidden_s: f64,
+    /// Of what would be forbidden, spans too short for the feed's log to tell: it notes ends and openings when it gets to them.
+    pub too_short_to_tell_s: f64,
 }
 
 /// The distribution of a cause's gaps.
@@ -88,6 +92,7 @@ pub fn judge(recording: &Recording) -> Verdict {
         lost: 0,
         missed: 0,
         doubled: 0,
+        silent: 0,
         overlap: overlap(recording),
         gaps: gaps(recording),
         write_units_per_connection_hour: units(recording),
@@ -111,9 +116,13 @@ fn count_messages(channel: &ChannelRecords, table: Option<&Vec<(String, String)>
         keys.entry(payload).or_default().insert(sk);
     }
     verdict.doubled += keys.values().filter(|keys| keys.len() > 1).count() as u64;
-    // A client without a resume point begins with what is sent then: what was sent before the first one that it stored was never its.
+    // A client without a resume point begins with what is sent then: what the feed never had a socket for was never its.
     let sent: Vec<&str> = channel.emitted.iter().filter(|sent| sent.while_started).map(|sent| &*sent.payload).collect();
-    let first = sent.iter().position(|payload| keys.contains_key(payload)).unwrap_or(sent.len());
+    let written: HashSet<&str> = channel.written.iter().map(|write| &*write.payload).collect();
+    let first = sent.iter().position(|payload| written.contains(payload)).unwrap_or(sent.len());
+    if keys.is_empty() {
+        verdict.silent += 1;
+    }
     for payload in &sent[first..] {
         verdict.sent += 1;
         if keys.contains_key(payload) {
@@ -127,7 +136,7 @@ fn count_messages(channel: &ChannelRecords, table: Option<&Vec<(String, String)>
 }
 
 fn overlap(recording: &Recording) -> OverlapSeconds {
-    let (mut suspended_ms, mut forbidden_ms) = (0, 0);
+    let (mut suspended_ms, mut forbidden_ms, mut short_ms) = (0, 0, 0);
     for channel in overlaps(&recording.feed, recording.feed_read_ms) {
         for span in &channel.spans {
             let until_ms = allowed_until(recording, &span.sockets).clamp(span.from_ms, span.to_ms);
@@ -135,17 +144,30 @@ fn overlap(recording: &Recording) -> OverlapSeconds {
             let beyond_ms = span.to_ms - until_ms;
             if beyond_ms > FEED_RESOLUTION_MS {
                 forbidden_ms += beyond_ms;
+            } else {
+                short_ms += beyond_ms;
             }
         }
     }
-    OverlapSeconds { suspended_s: seconds(suspended_ms), forbidden_s: seconds(forbidden_ms) }
+    OverlapSeconds {
+        suspended_s: seconds(suspended_ms),
+        forbidden_s: seconds(forbidden_ms),
+        too_short_to_tell_s: seconds(short_ms),
+    }
 }
 
-/// Until when two of these sockets may be open: a suspended process's socket, until the process runs again.
+/// Until when these sockets may be open together: as long as all but one are a suspended process's, until the process runs again.
 fn allowed_until(recording: &Recording, sockets: &[u64]) -> u64 {
-    let suspended = |fault: &&Fault| fault.undone_ms.is_some() && sockets.iter().any(|id| fault.sockets.contains(id));
-    let fault = recording.faults.iter().find(suspended);
-    fault.and_then(|fault| fault.undone_ms).map_or(0, |undone_ms| undone_ms + RESUME_MS)
+    let mut until_ms = u64::MAX;
+    let mut running = 0;
+    for socket in sockets {
+        let fault = recording.faults.iter().find(|fault| fault.undone_ms.is_some() && fault.sockets.contains(socket));
+        match fault.and_then(|fault| fault.undone_ms) {
+            Some(undone_ms) => until_ms = until_ms.min(undone_ms + RESUME_MS),
+            None => running += 1,
+        }
+    }
+    if running > 1 { 0 } else { until_ms }
 }
 
 fn gaps(recording: &Recording) -> BTreeMap<&'static str, Gap> {
@@ -200,6 +222,9 @@ fn faults(verdict: &Verdict, recording: &Recording) -> Vec<String> {
         let seconds = verdict.overlap.forbidden_s;
         faults.push(format!("two sockets were open for one connection for {seconds:.1} s more than the design allows"));
     }
+    if verdict.silent > 0 {
+        faults.push(format!("nothing at all is stored of {} connections", verdict.silent));
+    }
     if verdict.owned != verdict.connections {
         faults.push(format!("{} of {} connections have a live owner", verdict.owned, verdict.connections));
     }
@@ -221,8 +246,9 @@ fn seconds(ms: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::scenario::Fault;
     use super::*;
-    use leasehold_local::feed::records::{Emitted, FeedRecords, SocketRecord};
+    use leasehold_local::feed::records::{Emitted, FeedRecords, SocketRecord, Written};
     use std::sync::Arc;
 
     fn socket(id: u64, opened_at_ms: u64, closed_at_ms: Option<u64>) -> SocketRecord {
@@ -249,13 +275,17 @@ mod tests {
             .collect()
     }
 
+    fn written(id: &str, seq: u64) -> Written {
+        Written { payload: Arc::from(format!("{id}-{seq}")), socket: 1, at_ms: seq * 500 }
+    }
+
     /// One connection of a feed that can replay: ten messages, all stored, one socket.
     fn recording() -> Recording {
         let id = "replay-0000";
         let channel = ChannelRecords {
             id: Arc::from(id),
             emitted: emitted(id, 10),
-            written: vec![],
+            written: (1..=10).map(|seq| written(id, seq)).collect(),
             sockets: vec![socket(1, 100, None)],
             forgotten: 0,
         };
@@ -315,7 +345,11 @@ mod tests {
         recording.faults = vec![fault];
         let verdict = judge(&recording);
         assert!(verdict.green, "{:?}", verdict.faults);
-        assert_eq!(verdict.overlap, OverlapSeconds { suspended_s: 3.5, forbidden_s: 0.0 });
+        let overlap = OverlapSeconds { suspended_s: 3.5, forbidden_s: 0.0, too_short_to_tell_s: 0.0 };
+        assert_eq!(verdict.overlap, overlap);
+
+        recording.feed.channels[0].sockets.push(socket(3, 5_000, Some(6_000)));
+        assert_eq!(judge(&recording).overlap.forbidden_s, 1.0, "two others beside the suspended one are two owners");
     }
 
     #[test]
@@ -334,6 +368,16 @@ mod tests {
         // The fault at 1,200; what was under way is stored at 1,210; then nothing until 31,000.
         assert_eq!(gap_around(&[700, 1_210, 31_000, 31_500], 1_200), Some(29_790));
         assert_eq!(gap_around(&[700], 1_200), None, "it never came back");
+    }
+
+    #[test]
+    fn a_message_that_was_written_first_and_never_stored_is_lost_even_if_it_is_the_first() {
+        let mut recording = recording();
+        table(&mut recording).remove(0);
+        assert_eq!(judge(&recording).lost, 1);
+        table(&mut recording).clear();
+        let verdict = judge(&recording);
+        assert_eq!((verdict.lost, verdict.silent, verdict.green), (10, 1, false));
     }
 
     #[test]

@@ -15,9 +15,11 @@ use crate::engine::clients;
 use crate::engine::meter::{Meter, Observer, Units};
 use crate::engine::{EmbeddedDynamo, EngineError};
 use crate::events::asynchronous::{AsyncInvoker, AsyncSettings};
+use crate::events::destination::Destination;
 use crate::events::ecs::{TaskState, task_state_change};
 use crate::events::filter::{FilterError, Filters};
 use crate::events::schedule::{Schedule, scheduled_event};
+use crate::events::shards::Progress;
 use crate::events::sqs::{SqsParts, SqsSettings, SqsSource};
 use crate::events::stream::{StreamParts, StreamSettings, StreamSource};
 use crate::events::{DESIRED_STATE_FILTERS, Invoker};
@@ -155,95 +157,35 @@ impl System {
         if !kept.queues.is_null() {
             queues.restore(kept.queues).map_err(|error| SystemError::Stack(error.to_string()))?;
         }
-        let sqs = clients::sqs(queues.clone(), None);
-        let stack = make_stack(&clients::dynamodb(meter.clone(), None), &sqs).await?;
+        let stack = make_stack(&clients::dynamodb(meter.clone(), None), &clients::sqs(queues.clone(), None)).await?;
 
+        let wiring = Wiring { settings, meter, queues, stack };
+        let reconcile = wiring.reconcile();
+        let stream = wiring.stream(kept.stream)?;
         let (stop, stopping) = watch::channel(false);
-        let mut tasks = Vec::new();
-        let dynamodb = listen(settings.ports.0).await?;
-        let sqs_listener = listen(settings.ports.1).await?;
-        let dynamodb_url = url_of(&dynamodb)?;
-        let sqs_url = url_of(&sqs_listener)?;
-        tasks.push(serve(dynamodb, meter.clone(), stopping.clone()));
-        tasks.push(serve(sqs_listener, queues.clone(), stopping.clone()));
-
-        let store = || {
-            let clients = DynamoClients::new(clients::dynamodb_config(meter.clone(), None), clock.clone());
-            Store::new(clients, stack.tables.clone())
-        };
-        let queue = |url: &str| Queue::new(clients::sqs_config(queues.clone(), None), url);
-        let desired_state = DesiredStateFunction(DesiredState {
-            store: store(),
-            claims: queue(&stack.queues.claims),
-            timing: settings.timing,
-            rules: settings.rules,
-        });
-        let reconcile = ReconcileFunction(Reconcile {
-            store: store(),
-            claims: queue(&stack.queues.claims),
-            ticks: queue(&stack.queues.ticks),
-            fleet: None,
-            timing: settings.timing,
-            rules: settings.rules,
-            clock: clock.clone(),
-        });
-        let reconcile = Arc::new(Invoker::new(Arc::new(reconcile), FUNCTION_TIMEOUT_MS));
-
-        let parts = StreamParts {
-            client: clients::streams(meter.clone(), None),
-            stream_arn: stack.stream_arn.clone(),
-            invoker: Arc::new(Invoker::new(Arc::new(desired_state), FUNCTION_TIMEOUT_MS)),
-            filters: Filters::parse(DESIRED_STATE_FILTERS)?,
-            settings: StreamSettings::default(),
-            destination: None,
-            clock: clock.clone(),
-            seed: settings.seed,
-        };
-        let stream = StreamSource::new(parts, kept.stream);
-        tasks.push(spawn(stream.clone(), stopping.clone(), |source, stop| async move { source.run(stop).await }));
-
-        let ticks = SqsSource::new(SqsParts {
-            client: sqs.clone(),
-            queue_url: stack.queues.ticks.clone(),
-            queue_arn: stack.ticks_arn.clone(),
-            invoker: reconcile.clone(),
-            filters: Filters::from_patterns(&[])?,
-            settings: SqsSettings::default(),
-            clock: clock.clone(),
-            seed: settings.seed.wrapping_add(1),
-        });
-        tasks.push(spawn(ticks, stopping.clone(), |source, stop| async move { source.run(stop).await }));
-
-        let seed = settings.seed.wrapping_add(2);
-        let reconcile = AsyncInvoker::new(reconcile, AsyncSettings::default(), None, clock.clone(), seed);
-        tasks.push(spawn(reconcile.clone(), stopping.clone(), |source, stop| async move { source.run(stop).await }));
-        let schedule = Schedule {
-            target: reconcile.clone(),
-            rule_arn: SCHEDULE_ARN.to_owned(),
-            interval_ms: SCHEDULE_MS,
-            clock: clock.clone(),
-            seed: settings.seed.wrapping_add(3),
-        };
-        tasks.push(spawn(schedule, stopping.clone(), |source, stop| async move { source.run(stop).await }));
-
-        let keep = files.map(|files| Keeping { files, queues: queues.clone(), stream });
+        let dynamodb = listen(wiring.settings.ports.0).await?;
+        let sqs = listen(wiring.settings.ports.1).await?;
+        let (dynamodb_url, sqs_url) = (url_of(&dynamodb)?, url_of(&sqs)?);
+        let fronts = [serve(dynamodb, wiring.meter.clone(), &stopping), serve(sqs, wiring.queues.clone(), &stopping)];
+        let mut tasks = Vec::from(fronts);
+        tasks.extend(wiring.start_sources(stream.clone(), &reconcile, &stopping)?);
+        let keep = files.map(|files| Keeping { files, queues: wiring.queues.clone(), stream });
         if let Some(keep) = keep.clone() {
-            tasks.push(tokio::spawn(save_again_and_again(keep, stopping.clone())));
+            tasks.push(tokio::spawn(save_again_and_again(keep, stopping)));
         }
-        let claims = queue(&stack.queues.claims);
         let system = Self {
-            store: store(),
-            claims,
-            meter,
+            store: wiring.store(),
+            claims: wiring.queue(&wiring.stack.queues.claims),
+            reconcile: reconcile.queue,
+            meter: wiring.meter,
+            stack: wiring.stack,
+            settings: wiring.settings,
             engine,
-            reconcile,
             keep,
             stop,
             tasks,
-            stack,
             dynamodb_url,
             sqs_url,
-            settings,
         };
         // A schedule waits for its first minute; a person does not.
         system.reconcile_now();
@@ -327,6 +269,112 @@ impl System {
     }
 }
 
+/// What the parts are wired with.
+struct Wiring {
+    settings: SystemSettings,
+    meter: Meter,
+    queues: EmbeddedSqs,
+    stack: Stack,
+}
+
+/// The function reconcile, invoked directly (ticks) and by its queue of events (schedule, task events).
+struct ReconcileSource {
+    invoker: Arc<Invoker>,
+    queue: AsyncInvoker,
+}
+
+impl Wiring {
+    fn store(&self) -> Store {
+        let config = clients::dynamodb_config(self.meter.clone(), None);
+        Store::new(DynamoClients::new(config, self.settings.clock.clone()), self.stack.tables.clone())
+    }
+
+    fn queue(&self, url: &str) -> Queue {
+        Queue::new(clients::sqs_config(self.queues.clone(), None), url)
+    }
+
+    /// Where the metadata of events goes that a function could not handle.
+    fn failures(&self) -> Option<Destination> {
+        let client = clients::sqs(self.queues.clone(), None);
+        Some(Destination { client, queue_url: self.stack.queues.failed_events.clone() })
+    }
+
+    /// Each source of jitter has its own seed.
+    fn seed(&self, number: u64) -> u64 {
+        self.settings.seed.wrapping_add(number)
+    }
+
+    fn reconcile(&self) -> ReconcileSource {
+        let function = ReconcileFunction(Reconcile {
+            store: self.store(),
+            claims: self.queue(&self.stack.queues.claims),
+            ticks: self.queue(&self.stack.queues.ticks),
+            fleet: None,
+            timing: self.settings.timing,
+            rules: self.settings.rules,
+            clock: self.settings.clock.clone(),
+        });
+        let invoker = Arc::new(Invoker::new(Arc::new(function), FUNCTION_TIMEOUT_MS));
+        let clock = self.settings.clock.clone();
+        let queue = AsyncInvoker::new(invoker.clone(), AsyncSettings::default(), self.failures(), clock, self.seed(0));
+        ReconcileSource { invoker, queue }
+    }
+
+    fn stream(&self, progress: Progress) -> Result<StreamSource, SystemError> {
+        let function = DesiredStateFunction(DesiredState {
+            store: self.store(),
+            claims: self.queue(&self.stack.queues.claims),
+            timing: self.settings.timing,
+            rules: self.settings.rules,
+        });
+        let parts = StreamParts {
+            client: clients::streams(self.meter.clone(), None),
+            stream_arn: self.stack.stream_arn.clone(),
+            invoker: Arc::new(Invoker::new(Arc::new(function), FUNCTION_TIMEOUT_MS)),
+            filters: Filters::parse(DESIRED_STATE_FILTERS)?,
+            settings: StreamSettings::default(),
+            destination: self.failures(),
+            clock: self.settings.clock.clone(),
+            seed: self.seed(1),
+        };
+        Ok(StreamSource::new(parts, progress))
+    }
+
+    fn start_sources(
+        &self,
+        stream: StreamSource,
+        reconcile: &ReconcileSource,
+        stop: &watch::Receiver<bool>,
+    ) -> Result<[JoinHandle<()>; 4], SystemError> {
+        let ticks = SqsSource::new(SqsParts {
+            client: clients::sqs(self.queues.clone(), None),
+            queue_url: self.stack.queues.ticks.clone(),
+            queue_arn: self.stack.ticks_arn.clone(),
+            invoker: reconcile.invoker.clone(),
+            filters: Filters::from_patterns(&[])?,
+            settings: SqsSettings::default(),
+            clock: self.settings.clock.clone(),
+            seed: self.seed(2),
+        });
+        let schedule = Schedule {
+            target: reconcile.queue.clone(),
+            rule_arn: SCHEDULE_ARN.to_owned(),
+            interval_ms: SCHEDULE_MS,
+            clock: self.settings.clock.clone(),
+            seed: self.seed(3),
+        };
+        let queue = reconcile.queue.clone();
+        let stops = [(); 4].map(|()| stop.clone());
+        let [stop_stream, stop_ticks, stop_queue, stop_schedule] = stops;
+        Ok([
+            tokio::spawn(async move { stream.run(stop_stream).await }),
+            tokio::spawn(async move { ticks.run(stop_ticks).await }),
+            tokio::spawn(async move { queue.run(stop_queue).await }),
+            tokio::spawn(async move { schedule.run(stop_schedule).await }),
+        ])
+    }
+}
+
 const SCHEDULE_ARN: &str = "arn:aws:events:us-east-1:000000000000:rule/leasehold-reconcile";
 
 async fn make_stack(dynamo: &aws_sdk_dynamodb::Client, sqs: &aws_sdk_sqs::Client) -> Result<Stack, SystemError> {
@@ -358,8 +406,9 @@ fn url_of(listener: &TcpListener) -> Result<String, SystemError> {
 fn serve(
     listener: TcpListener,
     connector: impl aws_smithy_runtime_api::client::http::HttpConnector + 'static,
-    mut stop: watch::Receiver<bool>,
+    stop: &watch::Receiver<bool>,
 ) -> JoinHandle<()> {
+    let mut stop = stop.clone();
     tokio::spawn(async move {
         let stopped = async move {
             // A dropped sender is a stop too.
@@ -369,18 +418,6 @@ fn serve(
             tracing::error!(%error, "a front has ended");
         }
     })
-}
-
-fn spawn<T, F>(
-    source: T,
-    stop: watch::Receiver<bool>,
-    run: impl FnOnce(T, watch::Receiver<bool>) -> F + Send + 'static,
-) -> JoinHandle<()>
-where
-    T: Send + 'static,
-    F: Future<Output = ()> + Send,
-{
-    tokio::spawn(async move { run(source, stop).await })
 }
 
 async fn save_again_and_again(keep: Keeping, mut stop: watch::Receiver<bool>) {

@@ -2,6 +2,7 @@
 
 use super::System;
 use crate::events::ecs::{ContainerState, TaskState};
+use leasehold::settings;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
 use std::io;
@@ -59,6 +60,9 @@ impl WorkerProcess {
             .env("CLAIMS_QUEUE_URL", &stack.queues.claims)
             .env("TASK_ARN", &task_arn)
             .env("HEALTH_ADDR", "off")
+            .env("ON_STORE_OUTAGE", "close")
+            // Said in full, so that nothing in the user's environment makes workers and functions disagree.
+            .envs(settings::timing_variables(&system.settings.timing))
             .envs(command.environment.iter().cloned())
             .stdin(Stdio::null())
             .stdout(Stdio::from(log.try_clone()?))
