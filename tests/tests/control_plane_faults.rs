@@ -293,7 +293,7 @@ fn the_functions_do_not_ask_for_a_table_that_they_do_not_use() {
     assert!(leasehold_reconcile::Settings::parse(&lookup).is_ok());
 }
 
-/// L6 (awslabs/amazon-dynamodb-lock-client #44, #93): readers that remember nothing restart their timer with every read.
+/// awslabs/amazon-dynamodb-lock-client #44, #93: readers that remember nothing restart their timer with every read.
 #[tokio::test(start_paused = true)]
 async fn a_function_without_memory_recovers_a_dead_owners_connections() {
     let world = World::new().await;
@@ -314,7 +314,7 @@ async fn a_function_without_memory_recovers_a_dead_owners_connections() {
     assert!(world.take_claims().await.contains_key("a"));
 }
 
-/// L11 (svroonland/zio-kinesis PR 1083): expired work was left alone because every worker held as much as the others.
+/// svroonland/zio-kinesis PR 1083: expired work was left alone because every worker held as much as the others.
 #[tokio::test(start_paused = true)]
 async fn work_without_an_owner_is_claimed_although_the_fleet_looks_balanced() {
     let world = World::new().await;

@@ -48,7 +48,7 @@ async fn a_row_of_three_attributes_is_stamped_and_claimed_and_our_own_stamp_is_n
     assert_eq!(world.desired_state().handle(stamps).await.unwrap(), none_failed(), "nothing was read");
 }
 
-/// F7: the filter of the mapping is checked again.
+/// The filter of the mapping is checked again.
 #[tokio::test(start_paused = true)]
 async fn an_acquire_and_a_renewal_are_no_work() {
     let mut world = World::new().await;
@@ -86,7 +86,7 @@ async fn a_stop_marks_the_live_owner_and_reaps_for_one_that_is_over() {
     assert!(world.take_claims().await.is_empty());
 }
 
-/// L22
+/// A row overwritten by hand with three attributes while a worker holds it.
 #[tokio::test(start_paused = true)]
 async fn a_row_overwritten_under_its_owner_is_marked_stamped_ahead_and_claimed_later() {
     let mut world = World::new().await;
@@ -105,7 +105,7 @@ async fn a_row_overwritten_under_its_owner_is_marked_stamped_ahead_and_claimed_l
     assert_eq!(world.take_claims().await, claims(&["a"]));
 }
 
-/// L22: the owner must hear first.
+/// The owner must hear first.
 #[tokio::test(start_paused = true)]
 async fn an_overwritten_row_is_not_stamped_while_the_mark_fails_and_the_record_comes_back() {
     let mut world = World::new().await;
@@ -146,7 +146,7 @@ async fn the_owner_of_a_removed_row_is_marked() {
     assert_eq!(world.marks(&w1).await.ids, [ConnectionId::new("a").unwrap()]);
 }
 
-/// L24
+/// START, STOP, START within a second.
 #[tokio::test(start_paused = true)]
 async fn start_stop_start_before_any_owner_ends_stamped_and_claimed_once() {
     let mut world = World::new().await;
@@ -158,7 +158,7 @@ async fn start_stop_start_before_any_owner_ends_stamped_and_claimed_once() {
     assert_eq!(world.take_claims().await, claims(&["a"]));
 }
 
-/// F3, F10
+/// One record that cannot be decoded (oxbow #8); images that are missing look like an empty item.
 #[tokio::test(start_paused = true)]
 async fn a_record_that_can_never_be_understood_is_counted_and_holds_nobody_up() {
     let mut world = World::new().await;
@@ -175,7 +175,7 @@ async fn a_record_that_can_never_be_understood_is_counted_and_holds_nobody_up() 
     assert_eq!(world.row("a").await.lease.epoch, Some(0));
 }
 
-/// F4
+/// An empty identifier (awsdocs/aws-lambda-developer-guide #320).
 #[tokio::test(start_paused = true)]
 async fn a_failed_record_without_a_number_fails_the_batch_instead_of_answering_with_an_empty_name() {
     let mut world = World::new().await;
@@ -188,7 +188,7 @@ async fn a_failed_record_without_a_number_fails_the_batch_instead_of_answering_w
     assert_eq!(world.desired_state().handle(event).await.unwrap(), none_failed());
 }
 
-/// F1 (awslabs/aws-lambda-rust-runtime #889): a missing creation time was read as 1970. Whatever it is, nothing is decided by it.
+/// awslabs/aws-lambda-rust-runtime #889: a missing creation time was read as 1970. Whatever it is, nothing is decided by it.
 #[tokio::test(start_paused = true)]
 async fn the_time_of_a_record_is_not_looked_at() {
     let mut world = World::new().await;

@@ -84,7 +84,7 @@ async fn a_dead_worker_of_three_is_fenced_within_its_lease_the_skew_and_an_inter
     assert_eq!((stopped.lease.owner, stopped.lease.expires_at_ms), (None, Some(0)));
 }
 
-/// L26
+/// DynamoDB is away for two lease times, processes run on.
 #[tokio::test(start_paused = true)]
 async fn an_outage_of_the_store_for_two_leases_fences_nobody() {
     for fleet in [vec!["w1"], vec!["w1", "w2", "w3"]] {
@@ -113,7 +113,7 @@ async fn an_outage_of_the_store_for_two_leases_fences_nobody() {
     }
 }
 
-/// L18 (aws/containers-roadmap #324): a task is reported as stopped before its container is.
+/// aws/containers-roadmap #324: a task is reported as stopped before its container is.
 #[tokio::test(start_paused = true)]
 async fn a_task_report_fences_at_once_and_one_without_exit_codes_does_not() {
     let world = World::new().await;
@@ -149,7 +149,7 @@ async fn a_session_that_renews_between_the_look_and_the_fence_is_not_fenced() {
     assert_eq!(world.session(&w2).await.state, SessionState::Active);
 }
 
-/// L20: an acquire that lands after its sender was fenced.
+/// An acquire that lands after its sender was fenced.
 #[tokio::test(start_paused = true)]
 async fn a_row_that_comes_to_name_a_session_that_is_over_is_claimed_at_one_of_the_next_looks() {
     let world = World::new().await;
@@ -163,7 +163,7 @@ async fn a_row_that_comes_to_name_a_session_that_is_over_is_claimed_at_one_of_th
     assert_eq!(world.take_claims().await, claims(&["late"]));
 }
 
-/// L20, L6: without any row of a session, and without an index, the sweep finds it.
+/// Without any row of a session, and without an index, the sweep finds it.
 #[tokio::test(start_paused = true)]
 async fn the_sweep_finds_rows_of_sessions_that_have_no_row() {
     let world = World::new().await;
@@ -190,7 +190,7 @@ async fn the_sweep_stamps_a_row_ahead_and_it_is_claimed_when_it_is_free() {
     assert_eq!(world.take_claims().await, claims(&["a"]), "and the index shows it");
 }
 
-/// L11
+/// Work without an owner is always claimed (svroonland/zio-kinesis PR 1083).
 #[tokio::test(start_paused = true)]
 async fn unowned_rows_are_claimed_every_thirty_seconds_while_nobody_takes_them() {
     let world = World::new().await;
@@ -218,7 +218,7 @@ async fn nothing_more_is_claimed_while_the_queue_holds_more_claims_than_there_ar
     assert_eq!(tick(&world).await["claimed"], 1);
 }
 
-/// F2 (awslabs/aws-lambda-rust-runtime #1064): a schedule input made by hand, without `detail-type`, failed.
+/// awslabs/aws-lambda-rust-runtime #1064: a schedule input made by hand, without `detail-type`, failed.
 #[tokio::test(start_paused = true)]
 async fn a_minute_sends_the_ticks_of_the_rest_of_it_and_any_event_means_a_minute() {
     let world = World::new().await;
@@ -234,7 +234,7 @@ async fn a_minute_sends_the_ticks_of_the_rest_of_it_and_any_event_means_a_minute
     }
 }
 
-/// F3
+/// One record that cannot be decoded (oxbow #8).
 #[tokio::test(start_paused = true)]
 async fn bad_ticks_are_deleted_and_never_come_back() {
     let world = World::new().await;
@@ -340,7 +340,7 @@ async fn a_session_goes_after_a_day_and_two_empty_looks() {
     assert!(world.table().session(&w2).await.unwrap().is_some());
 }
 
-/// L10: the tables are throttled for a minute; nobody restarts anything.
+/// The tables are throttled for a minute; nobody restarts anything.
 #[tokio::test(start_paused = true)]
 async fn a_throttled_table_leaves_nothing_behind() {
     let world = World::new().await;

@@ -366,7 +366,7 @@ async fn a_heartbeat_costs_one_write_on_the_table_and_none_on_an_index() {
     }
 }
 
-/// L21: a session row is removed while its process sleeps; a renewal without `exists` would bring it back.
+/// A session row is removed while its process sleeps; a renewal without `exists` would bring it back.
 #[tokio::test(start_paused = true)]
 async fn a_session_whose_row_was_removed_starts_over_under_a_new_id() {
     let cluster = Cluster::new().await;

@@ -183,7 +183,7 @@ async fn without_numbers_nothing_is_overwritten_by_reconnects_and_failovers() {
     assert_eq!(bodies(&cluster, "a").await, (1..=sent).map(|n| format!("m{n:03}")).collect::<Vec<_>>(), "in order");
 }
 
-/// W15: the sink stalls for a minute. Memory stays bounded, then reading stops; nothing that was accepted is lost.
+/// The sink stalls for a minute. Memory stays bounded, then reading stops; nothing that was accepted is lost.
 #[tokio::test(start_paused = true)]
 async fn a_sink_that_stalls_stops_the_reading_and_loses_nothing() {
     let cluster = Cluster::new().await;

@@ -101,7 +101,7 @@ async fn a_stale_epochs_writes_are_refused() {
     assert!(cluster.row("a").await.lease.epoch.unwrap() > epoch);
 }
 
-/// amazon-kinesis-client #845: no release at shutdown, up to 40 s without an owner. L12, and the order of the shutdown.
+/// amazon-kinesis-client #845: no release at shutdown, up to 40 s without an owner. The order of the shutdown, too.
 #[tokio::test(start_paused = true)]
 async fn after_sigterm_sockets_close_then_the_session_ends_then_others_own_within_2_s() {
     let cluster = Cluster::new().await;
@@ -223,7 +223,7 @@ async fn after_a_failover_the_new_owner_resumes_from_the_newest_stored_message()
     assert!(matches!(&attempts[1].what, What::Attempt { query, .. } if query == "from=40"), "{attempts:?}");
 }
 
-/// L20: an acquire lands after its sender was fenced: the row names a dead session, and whoever is told takes it.
+/// An acquire lands after its sender was fenced: the row names a dead session, and whoever is told takes it.
 #[tokio::test(start_paused = true)]
 async fn a_row_that_comes_to_name_a_session_that_is_over_is_taken_by_the_next_claim() {
     let cluster = Cluster::new().await;
@@ -327,7 +327,7 @@ async fn a_row_that_is_started_again_while_it_is_released_is_claimed() {
     assert_eq!(cluster.upstreams.most_at_once("a"), 1);
 }
 
-/// dynamolock #446, etcd #10811: the holder was cut off, and its writes came through after the take-over. L9.
+/// dynamolock #446, etcd #10811: the holder was cut off, and its writes came through after the take-over.
 #[tokio::test(start_paused = true)]
 async fn no_later_write_of_a_worker_that_is_cut_off_is_accepted() {
     for policy in [OnStoreOutage::Close, OnStoreOutage::Hold] {

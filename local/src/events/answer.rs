@@ -65,7 +65,7 @@ mod tests {
         }
     }
 
-    // F4, awsdocs/aws-lambda-developer-guide #320: an empty identifier failed the whole batch, for ever.
+    // awsdocs/aws-lambda-developer-guide #320: an empty identifier failed the whole batch, for ever.
     #[test]
     fn an_empty_or_unreadable_identifier_fails_the_whole_batch() {
         for item in [

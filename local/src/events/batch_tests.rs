@@ -37,7 +37,7 @@ fn run(mut batch: Batch, poison: &str, settings: &FailureSettings) -> (Vec<Strin
     (done, discarded, invocations)
 }
 
-// F8, solita.github.com #376: a poison record blocked its shard for a day.
+// solita.github.com #376: a poison record blocked its shard for a day.
 #[test]
 fn bisecting_leaves_the_poison_record_alone_and_goes_on() {
     let (done, discarded, invocations) = run(batch(&["1", "2", "3", "4", "5", "6", "7", "8"]), "6", &SETTINGS);
@@ -103,7 +103,7 @@ fn the_first_record_reported_as_failed_ends_up_alone() {
     assert_eq!(next(&batch), ["2"]);
 }
 
-// F4: an empty identifier is read as a failure of everything.
+// An empty identifier is read as a failure of everything.
 #[test]
 fn an_answer_that_cannot_be_read_fails_the_batch_but_not_for_ever() {
     let settings = FailureSettings { bisect: false, ..SETTINGS };

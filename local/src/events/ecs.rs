@@ -13,7 +13,7 @@ pub struct ContainerState {
     pub name: String,
     /// `lastStatus`: RUNNING, STOPPED, ...
     pub last_status: String,
-    /// Known once the container has stopped. A report without one proves nothing about the process (L18).
+    /// Known once the container has stopped. A report without one proves nothing about the process.
     pub exit_code: Option<i32>,
     /// Why it stopped, e.g. `OutOfMemoryError: Container killed due to memory usage`.
     pub reason: Option<String>,

@@ -192,7 +192,7 @@ fn what_a_user_does_with_a_row_is_delivered() {
     stateless["desired_state"] = json!({"BOOL": true});
     assert_eq!(desired_state(owned("STARTED"), stateless.clone()), [2]);
     assert_eq!(desired_state(stateless, owned("STARTED")), [1]);
-    // Overwritten by hand with three attributes while a worker holds it (L22).
+    // Overwritten by hand with three attributes while a worker holds it.
     assert_eq!(desired_state(owned("STARTED"), row("STARTED", &[])), [3]);
     // Removed, owned or free, started or stopped; never stamped and stopped leaves nothing to do.
     assert_eq!(desired_state(owned("STARTED"), Value::Null), [2, 3]);

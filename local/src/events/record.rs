@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(record.json, expected);
     }
 
-    // F1, aws-lambda-rust-runtime #889: a missing creation time was read as 1970, which is older than any maximum age.
+    // aws-lambda-rust-runtime #889: a missing creation time was read as 1970, which is older than any maximum age.
     #[test]
     fn a_record_without_a_creation_time_counts_from_when_it_was_read() {
         let mut change = change();

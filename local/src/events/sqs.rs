@@ -37,7 +37,7 @@ pub struct SqsSettings {
     /// `MaximumBatchingWindowInSeconds`, in milliseconds; 0 for FIFO queues.
     pub window_ms: u64,
     /// `ScalingConfig.MaximumConcurrency`: invocations side by side. Should be at most the function's own limit, or
-    /// throttled messages use their receives up (F5).
+    /// throttled messages use their receives up.
     pub max_concurrency: usize,
     /// `FunctionResponseTypes: [ReportBatchItemFailures]`. Without it any answer is a success.
     pub report_item_failures: bool,

@@ -2,7 +2,7 @@
 
 use super::world::*;
 
-// F3 on a queue: only the record that failed stays.
+// Only the record that failed stays.
 #[tokio::test(start_paused = true)]
 async fn one_invalid_message_fails_alone() {
     let world = World::new().await;
@@ -23,7 +23,7 @@ async fn one_invalid_message_fails_alone() {
     assert_eq!((&record["eventSource"], &record["awsRegion"]), (&json!("aws:sqs"), &json!("us-east-1")));
 }
 
-// F4 on a queue.
+// An empty identifier on a queue.
 #[tokio::test(start_paused = true)]
 async fn an_empty_identifier_leaves_every_message() {
     let world = World::new().await;
@@ -37,7 +37,7 @@ async fn an_empty_identifier_leaves_every_message() {
     assert_eq!((source.counts().deleted, source.counts().left), (0, 2));
 }
 
-// F6, powertools-lambda-python #1927: record 3 failed, 4 and 5 were acknowledged.
+// powertools-lambda-python #1927: record 3 failed, 4 and 5 were acknowledged.
 #[tokio::test(start_paused = true)]
 async fn a_group_goes_on_with_the_record_that_failed() {
     let world = World::new().await;

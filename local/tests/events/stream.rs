@@ -2,7 +2,7 @@
 
 use super::world::*;
 
-// F7, localstack #6096: the filter was ignored.
+// localstack #6096: the filter was ignored.
 #[tokio::test(start_paused = true)]
 async fn only_records_that_the_filters_match_are_delivered() {
     let world = World::new().await;
@@ -28,7 +28,7 @@ async fn only_records_that_the_filters_match_are_delivered() {
     assert!(record["dynamodb"]["ApproximateCreationDateTime"].is_number());
 }
 
-// F8, solita.github.com #376: a poison record blocked a shard for a day, then good records expired.
+// solita.github.com #376: a poison record blocked a shard for a day, then good records expired.
 #[tokio::test(start_paused = true)]
 async fn a_poison_record_ends_at_the_failure_destination_and_later_records_go_on() {
     let world = World::new().await;
@@ -69,7 +69,7 @@ async fn a_poison_record_ends_at_the_failure_destination_and_later_records_go_on
     assert_eq!(batch["streamArn"], json!(world.stream_arn));
 }
 
-// F3, oxbow #8: one invalid record stalled everything behind it.
+// oxbow #8: one invalid record stalled everything behind it.
 #[tokio::test(start_paused = true)]
 async fn a_record_reported_as_failed_fails_alone() {
     let world = World::new().await;
@@ -89,7 +89,7 @@ async fn a_record_reported_as_failed_fails_alone() {
     assert_eq!(world.bodies(&failed).await.len(), 1);
 }
 
-// F4, aws-lambda-developer-guide #320: an empty itemIdentifier fails the whole batch; here not for ever.
+// aws-lambda-developer-guide #320: an empty itemIdentifier fails the whole batch; here not for ever.
 #[tokio::test(start_paused = true)]
 async fn an_empty_identifier_fails_the_whole_batch_a_finite_number_of_times() {
     let world = World::new().await;

@@ -59,7 +59,7 @@ fn a_new_row_is_stamped_and_claimed_at_once_and_a_stopped_one_is_only_stamped() 
     assert_eq!(decided(Some(&item(false, &[])), ACTIVE, None), [stamp]);
 }
 
-/// L22
+/// A row overwritten by hand with three attributes while a worker holds it.
 #[test]
 fn a_row_overwritten_under_a_live_owner_is_marked_first_and_free_only_when_the_owner_has_heard() {
     let free_at_ms = NOW.upper_ms + 15_000;
@@ -86,21 +86,21 @@ fn a_live_owner_is_marked_and_the_one_before_as_well() {
     assert_eq!(decided(Some(&owned(true)), ACTIVE, Some(FENCED)), [mark("w1")]);
 }
 
-/// L20
+/// An acquire that lands after its sender was fenced.
 #[test]
 fn a_started_row_of_an_owner_that_is_over_is_claimed() {
     assert_eq!(decided(Some(&owned(true)), FENCED, None), [CLAIM]);
     assert_eq!(decided(Some(&owned(true)), SessionState::Ended, None), [CLAIM]);
 }
 
-/// L23
+/// A STOPPED row of a dead session, started again later.
 #[test]
 fn a_stopped_row_of_an_owner_that_is_over_is_reaped_as_it_was_read() {
     let expected = Expected { owner: Some(SessionId::new("w1")), epoch: Some(7) };
     assert_eq!(decided(Some(&owned(false)), FENCED, None), [Action::Reap(expected)]);
 }
 
-/// L24: after START, STOP, START each of the three changes finds the row STARTED.
+/// After START, STOP, START each of the three changes finds the row STARTED.
 #[test]
 fn a_free_started_row_is_claimed_whatever_the_change_was() {
     assert_eq!(decided(Some(&free(true, 0)), ACTIVE, None), [CLAIM]);

@@ -44,7 +44,7 @@ fn started_rows_are_claimed_at_once_when_fresh_and_in_their_turn_otherwise() {
     assert_eq!(index_row(&row(false, "w1"), false, nobody), Ok(IndexRow::Read(id)));
 }
 
-/// L23
+/// A STOPPED row of a dead session, started again later.
 #[test]
 fn a_row_is_reaped_as_it_was_read_and_only_if_it_still_names_the_session() {
     let w1 = SessionId::new("w1");

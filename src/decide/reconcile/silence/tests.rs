@@ -137,7 +137,7 @@ fn a_suspicion_is_void_once_the_heartbeat_has_moved() {
     }
 }
 
-/// L26
+/// DynamoDB is away for two lease times, processes run on.
 #[test]
 fn nobody_is_fenced_when_the_store_was_away_for_all_and_the_fleet_comes_back_one_by_one() {
     let mut fleet = Fleet::of(&["a", "b", "c"]);
@@ -156,7 +156,7 @@ fn nobody_is_fenced_when_the_store_was_away_for_all_and_the_fleet_comes_back_one
     assert!(fleet.fenced().is_empty());
 }
 
-/// L26
+/// DynamoDB is away for two lease times, processes run on.
 #[test]
 fn a_fleet_of_one_survives_an_outage_without_a_look() {
     let mut fleet = Fleet::of(&["a"]);
@@ -195,7 +195,7 @@ fn suspicions_are_cleared_when_everybody_is_silent() {
     assert!(fleet.suspects().is_empty() && fleet.fenced().is_empty());
 }
 
-/// L6: nothing about a session is remembered from look to look but what is in the table.
+/// Nothing about a session is remembered from look to look but what is in the table.
 #[test]
 fn the_first_look_ever_and_one_after_a_gap_suspect_before_they_fence() {
     for last_look_ms in [0, (START + 14) * 1_000] {

@@ -40,7 +40,7 @@ fn a_row_without_an_epoch_is_stamped_a_comparison_ahead_since_somebody_may_hold_
     assert_eq!(swept(&item(false, &[], &[]), OwnerView::NotNeeded), [stamp]);
 }
 
-/// L11
+/// Work without an owner is always claimed (svroonland/zio-kinesis PR 1083).
 #[test]
 fn a_free_started_row_is_claimed_when_it_is_due_also_where_no_index_shows_it() {
     let free = |numbers| swept(&item(true, numbers, &[]), OwnerView::NotNeeded);
@@ -49,7 +49,7 @@ fn a_free_started_row_is_claimed_when_it_is_due_also_where_no_index_shows_it() {
     assert_eq!(free(&[("lease_epoch", 7), ("lease_expires_at_ms", NOW.lower_ms + 1)]), []);
 }
 
-/// L20, L23
+/// An acquire that lands after its sender was fenced; a STOPPED row of a dead session, started again later.
 #[test]
 fn an_owner_without_a_session_row_is_over() {
     let owned = |started| item(started, &[("lease_epoch", 7)], &[("lease_owner", "w1")]);
