@@ -327,6 +327,26 @@ async fn a_row_that_is_started_again_while_it_is_released_is_claimed() {
     assert_eq!(cluster.upstreams.most_at_once("a"), 1);
 }
 
+/// A row is deleted and made again within a minute: its epoch begins above all that were there, so nothing of the old life is accepted.
+#[tokio::test(start_paused = true)]
+async fn the_epoch_of_a_row_that_is_made_again_rises_and_its_former_owners_writes_are_refused() {
+    let cluster = Cluster::new().await;
+    let worker = cluster.worker("w");
+    cluster.connected("a").await;
+    let (session, id) = (cluster.session(&worker).await.id, ConnectionId::new("a").unwrap());
+    let before = cluster.row("a").await.lease.epoch.unwrap();
+    cluster.world.delete("a").await;
+    cluster.world.table().mark(&session, std::slice::from_ref(&id)).await.unwrap();
+    eventually("the socket is dropped", 10_000, async || cluster.upstreams.open_now("a") == 0).await;
+    cluster.connected("a").await;
+    let after = cluster.row("a").await.lease.epoch.unwrap();
+    assert!(after > before, "{after} is not above {before}");
+    let status = Status { observed: None, progress: Some(("s".into(), 1)) };
+    let table = cluster.world.table();
+    let written = table.write_status(&id, &session, before, &status, Rules::default()).await.unwrap();
+    assert!(!written.is_applied());
+}
+
 /// dynamolock #446, etcd #10811: the holder was cut off, and its writes came through after the take-over.
 #[tokio::test(start_paused = true)]
 async fn no_later_write_of_a_worker_that_is_cut_off_is_accepted() {
