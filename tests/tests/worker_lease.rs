@@ -422,7 +422,13 @@ async fn a_process_that_slept_past_its_deadline_only_is_connected_again() {
             cluster.upstreams.send("a", &leasehold_worker::connector::Frame::Text("x".into()));
             pass_ms(20).await;
         }
-        pass_ms(15_000).await;
+        // The old session may wait 10 s for a request that was under way, before it ends and a new one begins.
+        eventually(&format!("it is connected again after {slept_ms} ms of sleep"), 40_000, async || {
+            cluster.upstreams.open_now("a") == 1 && cluster.row("a").await.observed_state == ObservedState::Connected
+        })
+        .await;
+        // And it stays so.
+        pass_ms(10_000).await;
         assert_eq!(cluster.upstreams.open_now("a"), 1, "after {slept_ms} ms of sleep");
         let row = cluster.row("a").await;
         assert_eq!(row.lease.owner, Some(cluster.session(&worker).await.id));
