@@ -15,10 +15,15 @@ pub fn start(level: &str) -> Result<(), SettingError> {
     if !["error", "warn", "info", "debug", "trace"].contains(&level) {
         return Err(SettingError::Wrong { name: "LOG_LEVEL", found: level.to_owned(), wanted });
     }
-    let ours = OURS.map(|target| format!("{target}={level}")).join(",");
-    let filter = EnvFilter::new(format!("warn,{ours}"));
-    let subscriber = tracing_subscriber::fmt().json().flatten_event(true).with_env_filter(filter).finish();
+    let subscriber = tracing_subscriber::fmt().json().flatten_event(true).with_env_filter(filter(level)).finish();
     // A second start in one process keeps the first.
     let _ = tracing::subscriber::set_global_default(subscriber);
     Ok(())
+}
+
+/// What is heard at `level`: our own crates from there on, libraries from `warn` on.
+#[must_use]
+pub fn filter(level: &str) -> EnvFilter {
+    let ours = OURS.map(|target| format!("{target}={level}")).join(",");
+    EnvFilter::new(format!("warn,{ours}"))
 }

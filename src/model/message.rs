@@ -1,6 +1,7 @@
 //! Keys of `messages`: series, sequence, part. Writing the same message again meets the same key.
 
 use super::SessionId;
+use super::hash::stable_hash;
 use std::fmt;
 use url::Url;
 
@@ -64,16 +65,12 @@ pub struct Feed<'a> {
 }
 
 impl Feed<'_> {
-    /// FNV-1a, 32 bits: stable over versions and machines, which the standard library's hasher does not promise.
+    /// Half of the hash is enough to tell the few feeds of one connection apart.
     fn hash(&self) -> u32 {
-        let mut hash: u32 = 0x811c_9dc5;
-        // A byte that is in no URL keeps the two apart; a spec without a pointer is another feed than one with an empty one.
+        // A space is in no URL; a spec without a pointer is another feed than one with an empty one.
         let pointer = self.sequence_pointer.map(|pointer| format!(" {pointer}")).unwrap_or_default();
-        for byte in self.ws_url.as_str().bytes().chain(pointer.bytes()) {
-            hash ^= u32::from(byte);
-            hash = hash.wrapping_mul(0x0100_0193);
-        }
-        hash
+        let hash = stable_hash(&format!("{}{pointer}", self.ws_url));
+        u32::try_from(hash & u64::from(u32::MAX)).unwrap_or(u32::MAX)
     }
 }
 

@@ -5,6 +5,7 @@
 pub mod claim;
 pub mod connection;
 pub mod fields;
+pub mod hash;
 pub mod ids;
 pub mod message;
 pub mod session;

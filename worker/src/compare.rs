@@ -3,6 +3,7 @@
 use crate::context::Context;
 use crate::supervisor::Supervisor;
 use leasehold::model::ConnectionId;
+use leasehold::model::hash::stable_hash;
 use rand::RngExt;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -41,7 +42,7 @@ async fn rounds(context: &Context, supervisor: &Arc<Supervisor>) {
             sleep(Duration::from_millis(rng.random_range(AGAIN_MS / 2..=AGAIN_MS))).await;
         };
         context.parts.counters.add_many("comparison_differences", ids.len() as u64);
-        let due = |id: &ConnectionId| hash(id) % rounds_an_hour == round % rounds_an_hour;
+        let due = |id: &ConnectionId| stable_hash(id.as_str()) % rounds_an_hour == round % rounds_an_hour;
         ids.extend(supervisor.held().into_keys().filter(due));
         // Whatever was not looked at is odd in the next round too, or due within the hour.
         let _ = supervisor.look_at(ids).await;
@@ -60,9 +61,4 @@ async fn odd_ones(supervisor: &Supervisor) -> Result<HashSet<ConnectionId>, leas
     }
     odd.extend(owned.into_keys().filter(|id| !held.contains_key(id)));
     Ok(odd)
-}
-
-/// Any fixed spread over the rounds will do.
-fn hash(id: &ConnectionId) -> u64 {
-    id.as_str().bytes().fold(7, |hash: u64, byte| hash.wrapping_mul(31).wrapping_add(u64::from(byte)))
 }

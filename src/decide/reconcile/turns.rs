@@ -1,6 +1,7 @@
 //! Spreading claims: a row that nobody takes is claimed again now and then, and not all rows at once.
 
 use crate::decide::timing::Timing;
+use crate::model::hash::stable_hash;
 
 /// Which rows have their turn in this run. Time is cut into slots of a look's interval; a row's hash names its slot, which comes again every
 /// `claim_again_ms`. A run serves all slots since the last look, so that late runs leave nobody out and doubled ones repeat nothing.
@@ -25,20 +26,10 @@ impl Turns {
     /// Whether this row may be claimed in this run.
     #[must_use]
     pub fn has(&self, id: &str) -> bool {
-        let slot = hash(id) % self.of;
+        let slot = stable_hash(id) % self.of;
         let ahead = (slot + self.of - self.first % self.of) % self.of;
         ahead < self.count
     }
-}
-
-/// FNV-1a: the same in every build and on every machine.
-fn hash(text: &str) -> u64 {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    for byte in text.bytes() {
-        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-    }
-    // The low bits of FNV-1a depend on few bits of short texts.
-    hash ^ (hash >> 32)
 }
 
 #[cfg(test)]
