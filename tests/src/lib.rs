@@ -5,6 +5,7 @@
 
 pub mod cluster;
 pub mod connector;
+pub mod log;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use aws_sdk_dynamodbstreams::types::ShardIteratorType;
@@ -130,6 +131,27 @@ impl World {
     /// Virtual time since the Unix epoch, in ms: lease time, to within a second.
     pub fn now_ms(&self) -> u64 {
         self.clock.wall_ms()
+    }
+
+    /// One look of reconcile between two minutes, as a delayed tick wakes it.
+    pub async fn tick(&self) -> Value {
+        let event = json!({ "Records": [{ "messageId": "1", "body": leasehold_reconcile::tick_body() }] });
+        self.reconcile().handle(event, ONE_MINUTE_MS).await.expect("a look succeeds")
+    }
+
+    /// Renews these every five seconds, with a look every ten, for so long.
+    pub async fn live(&self, ids: &[&SessionId], seconds: u64) {
+        for second in 1..=seconds {
+            self.pass(1).await;
+            if second % 5 == 0 {
+                for id in ids {
+                    assert!(self.renew(id).await, "{id} is not fenced");
+                }
+            }
+            if second % 10 == 0 {
+                self.tick().await;
+            }
+        }
     }
 
     /// Lets virtual time pass.

@@ -45,27 +45,8 @@ fn tick_event() -> Value {
     json!({ "Records": [{ "messageId": "1", "body": leasehold_reconcile::tick_body() }] })
 }
 
-async fn tick(world: &World) -> Value {
-    world.reconcile().handle(tick_event(), ONE_MINUTE_MS).await.unwrap()
-}
-
 async fn minute(world: &World) -> Value {
     world.reconcile().handle(json!({}), ONE_MINUTE_MS).await.unwrap()
-}
-
-/// Renews these every five seconds, with a look every ten, for so long.
-async fn live(world: &World, ids: &[&SessionId], seconds: u64) {
-    for second in 1..=seconds {
-        world.pass(1).await;
-        if second % 5 == 0 {
-            for id in ids {
-                assert!(world.renew(id).await, "{id} is not fenced");
-            }
-        }
-        if second % 10 == 0 {
-            tick(world).await;
-        }
-    }
 }
 
 fn names(claims: std::collections::BTreeMap<String, u64>) -> BTreeSet<String> {
@@ -88,7 +69,7 @@ async fn every_row_of_a_session_that_is_over_for_long_has_its_turn() {
         let sweeps = call.operation == "Scan" && call.target == Some("leasehold-connections");
         sweeps.then_some(Fault::Throttle("AccessDeniedException"))
     }));
-    tick(&world).await;
+    world.tick().await;
     world.take_claims().await;
     let mut claimed = BTreeSet::new();
     for run in 0..60 * 6 {
@@ -107,13 +88,13 @@ async fn a_session_whose_row_was_broken_by_hand_is_fenced_a_lease_later_and_its_
         let world = World::new().await;
         let (w1, w2) = (world.register("w1", None).await, world.register("w2", None).await);
         owned(&world, "a", &w1).await;
-        tick(&world).await;
+        world.tick().await;
         set_session(&world, "w1", name, value).await;
         let renewal = world.table().renew(&w1, 9, world.now_ms(), &Load::default()).await.unwrap();
         assert!(!renewal.is_applied(), "it cannot renew");
-        live(&world, &[&w2], 30).await;
+        world.live(&[&w2], 30).await;
         assert!(world.take_claims().await.is_empty(), "its sockets may be open for a lease");
-        live(&world, &[&w2], 20).await;
+        world.live(&[&w2], 20).await;
         let session = world.session(&w1).await;
         assert_eq!(session.state, SessionState::Fenced);
         assert!(session.over_reason.unwrap().starts_with(&format!("its row cannot be read: {name} is")));
@@ -125,12 +106,12 @@ async fn a_session_whose_row_was_broken_by_hand_is_fenced_a_lease_later_and_its_
 async fn a_session_that_repairs_its_row_by_renewing_is_not_fenced() {
     let world = World::new().await;
     let w1 = world.register("w1", None).await;
-    tick(&world).await;
+    world.tick().await;
     set_session(&world, "w1", "lease_expires_at_ms", text("soon")).await;
-    assert_eq!(tick(&world).await["bad_sessions"], 1);
+    assert_eq!(world.tick().await["bad_sessions"], 1);
     let expires_at_ms = world.now_ms() + world.timing.lease_ms;
     assert!(world.table().renew(&w1, 1, expires_at_ms, &Load::default()).await.unwrap().is_applied());
-    live(&world, &[&w1], 60).await;
+    world.live(&[&w1], 60).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -140,7 +121,7 @@ async fn a_session_that_is_over_needs_no_lease_for_its_rows_to_be_claimed() {
     owned(&world, "a", &w1).await;
     world.table().end(&w1, "test", world.now_ms()).await.unwrap();
     set_session(&world, "w1", "heartbeat", text("seven")).await;
-    assert_eq!(tick(&world).await["claimed"], 1);
+    assert_eq!(world.tick().await["claimed"], 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -154,7 +135,7 @@ async fn rows_of_over_sessions_wait_while_the_queue_holds_enough_claims_but_not_
     world.table().end(&w1, "test", world.now_ms()).await.unwrap();
     let others: Vec<ConnectionId> = (0..5).map(|number| id(&format!("x{number}"))).collect();
     world.queue(&world.urls.claims).send_claims(&others, 0).await.unwrap();
-    assert_eq!(tick(&world).await["claimed"], 0);
+    assert_eq!(world.tick().await["claimed"], 0);
     world.pass(30).await;
     let mut report: Value = serde_json::from_str(include_str!("../../events/ecs-task-stopped.json")).unwrap();
     report["detail"]["containers"][0]["exitCode"] = json!(137);
@@ -162,12 +143,12 @@ async fn rows_of_over_sessions_wait_while_the_queue_holds_enough_claims_but_not_
     assert_eq!((&answer["fenced"], &answer["claimed"]), (&json!(1), &json!(1)));
     assert!(world.take_claims().await.contains_key("b"));
     world.pass(30).await;
-    assert_eq!(tick(&world).await["claimed"], 3);
+    assert_eq!(world.tick().await["claimed"], 3);
     assert_eq!(names(world.take_claims().await), ["a", "b", "c"].map(str::to_owned).into());
     // As many claims as there are rows of both kinds are not too many.
     world.queue(&world.urls.claims).send_claims(&others[..3], 0).await.unwrap();
     world.pass(30).await;
-    assert_eq!(tick(&world).await["claimed"], 3);
+    assert_eq!(world.tick().await["claimed"], 3);
 }
 
 #[tokio::test(start_paused = true)]
@@ -307,7 +288,7 @@ async fn a_function_without_memory_recovers_a_dead_owners_connections() {
         if second % 10 == 0 {
             let forget = world.dynamo().delete_item().table_name(&world.names.tables.sessions);
             forget.key("session_id", text("#reconcile")).send().await.unwrap();
-            tick(&world).await;
+            world.tick().await;
         }
     }
     assert_eq!(world.session(&w2).await.state, SessionState::Fenced);
@@ -327,8 +308,8 @@ async fn work_without_an_owner_is_claimed_although_the_fleet_looks_balanced() {
         assert!(world.table().renew(owner, 1, expires_at_ms, &load).await.unwrap().is_applied());
     }
     free(&world, "free").await;
-    tick(&world).await;
+    world.tick().await;
     assert_eq!(names(world.take_claims().await), BTreeSet::from(["free".to_owned()]));
-    live(&world, &[&w1, &w2], 40).await;
+    world.live(&[&w1, &w2], 40).await;
     assert_eq!(names(world.take_claims().await), BTreeSet::from(["c".to_owned(), "free".to_owned()]));
 }

@@ -32,26 +32,6 @@ async fn minute(world: &World) -> Value {
     world.reconcile().handle(json!({}), ONE_MINUTE_MS).await.unwrap()
 }
 
-async fn tick(world: &World) -> Value {
-    let event = json!({ "Records": [{ "messageId": "1", "body": leasehold_reconcile::tick_body() }] });
-    world.reconcile().handle(event, ONE_MINUTE_MS).await.unwrap()
-}
-
-/// Renews these every five seconds, with a look every ten, for so long.
-async fn live(world: &World, ids: &[&SessionId], seconds: u64) {
-    for second in 1..=seconds {
-        world.pass(1).await;
-        if second % 5 == 0 {
-            for id in ids {
-                assert!(world.renew(id).await, "{id} is not fenced");
-            }
-        }
-        if second % 10 == 0 {
-            tick(world).await;
-        }
-    }
-}
-
 fn claims(ids: &[&str]) -> BTreeMap<String, u64> {
     ids.iter().map(|id| ((*id).to_owned(), 1)).collect()
 }
@@ -72,10 +52,10 @@ async fn a_dead_worker_of_three_is_fenced_within_its_lease_the_skew_and_an_inter
         owned(&world, id, &w3, "STARTED").await;
     }
     owned(&world, "stopped", &w3, "STOPPED").await;
-    tick(&world).await;
-    live(&world, &[&w1, &w2], 20).await;
+    world.tick().await;
+    world.live(&[&w1, &w2], 20).await;
     assert_eq!(world.session(&w3).await.state, SessionState::Active);
-    live(&world, &[&w1, &w2], 13).await;
+    world.live(&[&w1, &w2], 13).await;
     let session = world.session(&w3).await;
     assert_eq!(session.state, SessionState::Fenced);
     assert!(session.over_reason.unwrap().contains("expired"));
@@ -94,22 +74,22 @@ async fn an_outage_of_the_store_for_two_leases_fences_nobody() {
             sessions.push(world.register(id, None).await);
         }
         let ids: Vec<&SessionId> = sessions.iter().collect();
-        live(&world, &ids, 30).await;
+        world.live(&ids, 30).await;
         world.break_with(Arc::new(|_| Some(Fault::Http500)));
         for _ in 0..4 {
             world.pass(10).await;
             assert!(world.reconcile().handle(json!({}), ONE_MINUTE_MS).await.is_err());
         }
         world.repair();
-        assert_eq!(tick(&world).await["all_silent"], true);
+        assert_eq!(world.tick().await["all_silent"], true);
         // One comes back at once, the others a little later.
         assert!(world.renew(ids[0]).await);
-        tick(&world).await;
+        world.tick().await;
         world.pass(4).await;
         for id in &ids {
             assert!(world.renew(id).await, "{id} is not fenced");
         }
-        live(&world, &ids, 60).await;
+        world.live(&ids, 60).await;
     }
 }
 
@@ -154,12 +134,12 @@ async fn a_session_that_renews_between_the_look_and_the_fence_is_not_fenced() {
 async fn a_row_that_comes_to_name_a_session_that_is_over_is_claimed_at_one_of_the_next_looks() {
     let world = World::new().await;
     let (w1, w2) = (world.register("w1", None).await, world.register("w2", None).await);
-    tick(&world).await;
+    world.tick().await;
     world.table().end(&w1, "test", world.now_ms()).await.unwrap();
-    live(&world, &[&w2], 60).await;
+    world.live(&[&w2], 60).await;
     owned(&world, "late", &w1, "STARTED").await;
     assert!(world.take_claims().await.is_empty());
-    live(&world, &[&w2], 31).await;
+    world.live(&[&w2], 31).await;
     assert_eq!(world.take_claims().await, claims(&["late"]));
 }
 
@@ -186,7 +166,7 @@ async fn the_sweep_stamps_a_row_ahead_and_it_is_claimed_when_it_is_free() {
     assert!(world.take_claims().await.is_empty());
     world.pass(80).await;
     assert_eq!(world.take_claims().await, claims(&["a"]), "the delayed claim");
-    tick(&world).await;
+    world.tick().await;
     assert_eq!(world.take_claims().await, claims(&["a"]), "and the index shows it");
 }
 
@@ -198,9 +178,9 @@ async fn unowned_rows_are_claimed_every_thirty_seconds_while_nobody_takes_them()
     for number in 0..40 {
         free(&world, &format!("c{number}")).await;
     }
-    tick(&world).await;
+    world.tick().await;
     world.take_claims().await;
-    live(&world, &[&w1], 30).await;
+    world.live(&[&w1], 30).await;
     let taken = world.take_claims().await;
     assert_eq!(taken.len(), 40);
     assert!(taken.values().all(|count| *count == 1), "{taken:?}");
@@ -212,10 +192,10 @@ async fn nothing_more_is_claimed_while_the_queue_holds_more_claims_than_there_ar
     free(&world, "a").await;
     let ids: Vec<ConnectionId> = (0..3).map(|number| ConnectionId::new(format!("x{number}")).unwrap()).collect();
     world.queue(&world.urls.claims).send_claims(&ids, 0).await.unwrap();
-    assert_eq!(tick(&world).await["claimed"], 0);
+    assert_eq!(world.tick().await["claimed"], 0);
     world.take_claims().await;
     world.pass(31).await;
-    assert_eq!(tick(&world).await["claimed"], 1);
+    assert_eq!(world.tick().await["claimed"], 1);
 }
 
 /// awslabs/aws-lambda-rust-runtime #1064: a schedule input made by hand, without `detail-type`, failed.
@@ -263,7 +243,7 @@ async fn a_part_that_fails_does_not_stop_the_others_but_is_reported() {
     assert_eq!(world.take_claims().await, claims(&["a"]));
     world.repair();
     world.pass(31).await;
-    tick(&world).await;
+    world.tick().await;
     assert!(world.take_claims().await.contains_key("b"), "the next looks come back to it");
 }
 
@@ -304,7 +284,7 @@ async fn the_sweep_marks_a_live_owner_that_does_not_know_of_its_row() {
     owned(&world, "b", &w1, "STOPPED").await;
     minute(&world).await;
     assert_eq!(world.marks(&w1).await.ids, [ConnectionId::new("b").unwrap()]);
-    live(&world, &[&w1], 125).await;
+    world.live(&[&w1], 125).await;
     minute(&world).await;
     assert_eq!(world.marks(&w1).await.ids.len(), 2, "a is CONNECTING for two minutes");
 }
@@ -347,7 +327,7 @@ async fn a_throttled_table_leaves_nothing_behind() {
     let (w1, w2) = (world.register("w1", None).await, world.register("w2", None).await);
     owned(&world, "a", &w1, "STARTED").await;
     free(&world, "b").await;
-    tick(&world).await;
+    world.tick().await;
     world.take_claims().await;
     world.table().end(&w1, "test", world.now_ms()).await.unwrap();
     world.break_with(Arc::new(|_| Some(Fault::Throttle("ProvisionedThroughputExceededException"))));
@@ -357,7 +337,7 @@ async fn a_throttled_table_leaves_nothing_behind() {
         world.renew(&w2).await;
     }
     world.repair();
-    live(&world, &[&w2], 31).await;
+    world.live(&[&w2], 31).await;
     let taken = world.take_claims().await;
     assert!(taken.contains_key("a") && taken.contains_key("b"), "{taken:?}");
 }

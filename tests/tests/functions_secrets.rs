@@ -2,36 +2,10 @@
 #![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use aws_sdk_dynamodb::types::AttributeValue;
+use leasehold_tests::log::Log;
 use leasehold_tests::{ONE_MINUTE_MS, World};
 use serde_json::{Value, json};
 use std::collections::HashMap;
-use std::io::Write;
-use std::sync::{Arc, Mutex};
-
-/// Collects what is logged.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-/// Logs at the finest level that people set, filtered as the functions do it.
-fn start_log() -> Log {
-    let log = Log::default();
-    let writer = log.clone();
-    let filter = "warn,leasehold=debug,leasehold_desired_state=debug,leasehold_reconcile=debug";
-    let subscriber = tracing_subscriber::fmt().json().with_env_filter(tracing_subscriber::EnvFilter::new(filter));
-    tracing::subscriber::set_global_default(subscriber.with_writer(move || writer.clone()).finish()).unwrap();
-    log
-}
 
 fn s(text: &str) -> AttributeValue {
     AttributeValue::S(text.to_owned())
@@ -51,7 +25,7 @@ async fn reason(world: &World, id: &str) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn header_values_query_tokens_and_malformed_records_are_never_logged() {
-    let log = start_log();
+    let log = Log::of_this_process();
     let mut world = World::new().await;
     let url = "wss://user:SECRET1@feed.example/a?token=SECRET2";
     put(&world, "good", url, ("authorization", "Bearer SECRET3")).await;
@@ -75,7 +49,7 @@ async fn header_values_query_tokens_and_malformed_records_are_never_logged() {
     // The same rows once more, by the sweep.
     let answer: Value = world.reconcile().handle(json!({}), ONE_MINUTE_MS).await.unwrap();
     assert_eq!(answer["failed"], 0);
-    let text = String::from_utf8_lossy(&log.0.lock().unwrap()).into_owned();
+    let text = log.text();
     for event in ["\"desired_state\"", "\"reconcile\"", "\"bad_record\"", "\"bad_row\"", "\"stamp\""] {
         assert!(text.contains(event), "{event} is logged:\n{text}");
     }

@@ -52,11 +52,6 @@ async fn take(world: &World, id: &str, owner: &SessionId) {
     assert!(world.store().acquire(&id, owner, &acquire, world.now_ms()).await.unwrap().is_applied());
 }
 
-async fn tick(world: &World) -> Value {
-    let event = json!({ "Records": [{ "messageId": "1", "body": leasehold_reconcile::tick_body() }] });
-    world.reconcile().handle(event, ONE_MINUTE_MS).await.unwrap()
-}
-
 async fn claimed(world: &World) -> BTreeSet<String> {
     world.take_claims().await.into_keys().collect()
 }
@@ -78,7 +73,7 @@ async fn rows_that_by_owner_shows_late_are_claimed_and_reaped_once_it_shows_them
         set_state(&client, id, "STOPPED").await;
     }
     world.table().end(&w1, "test", world.now_ms()).await.unwrap();
-    let answer = tick(&world).await;
+    let answer = world.tick().await;
     assert_eq!((&answer["claimed"], &answer["reaped"]), (&json!(0), &json!(0)), "the index shows nothing yet");
     world.pass(6).await;
     // The index shows these as stopped rows of w1 still: one is somebody else's by now, the other is wanted again.
@@ -91,7 +86,7 @@ async fn rows_that_by_owner_shows_late_are_claimed_and_reaped_once_it_shows_them
     world.pass(4).await;
     let mut found = BTreeSet::new();
     for _ in 0..4 {
-        tick(&world).await;
+        world.tick().await;
         found.append(&mut claimed(&world).await);
         assert!(world.renew(&w2).await);
         world.pass(10).await;
@@ -112,12 +107,12 @@ async fn free_rows_that_by_expiry_shows_late_are_claimed_once_it_shows_them() {
         put(&client, &id, "STARTED").await;
         assert!(world.store().stamp(&ConnectionId::new(id).unwrap(), 0).await.unwrap().is_applied());
     }
-    assert_eq!(tick(&world).await["unowned"], 0);
+    assert_eq!(world.tick().await["unowned"], 0);
     let mut found = BTreeSet::new();
     for _ in 0..3 {
         world.pass(10).await;
         assert!(world.renew(&w1).await);
-        tick(&world).await;
+        world.tick().await;
         found.append(&mut claimed(&world).await);
     }
     assert_eq!(found, (0..20).map(|number| format!("c{number}")).collect());

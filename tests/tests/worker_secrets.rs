@@ -6,44 +6,9 @@ use leasehold::decide::outcome::End;
 use leasehold_local::faults::Fault;
 use leasehold_tests::cluster::{Cluster, eventually, map, pass_ms, s};
 use leasehold_tests::connector::{Answer, Script};
+use leasehold_tests::log::Log;
 use leasehold_worker::connector::{Connector, Frame, NetConnector, Open};
-use std::io::Write;
-use std::sync::{Arc, LazyLock, Mutex};
-
-/// Collects what is logged.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Log {
-    /// Logs at the finest level that people set, filtered as the worker does it.
-    fn of_this_process() -> Self {
-        static LOG: LazyLock<Log> = LazyLock::new(|| {
-            let log = Log::default();
-            let writer = log.clone();
-            let filter = tracing_subscriber::EnvFilter::new("warn,leasehold=debug,leasehold_worker=debug");
-            let subscriber = tracing_subscriber::fmt().json().with_env_filter(filter);
-            let subscriber = subscriber.with_writer(move || writer.clone()).finish();
-            tracing::subscriber::set_global_default(subscriber).unwrap();
-            log
-        });
-        LOG.clone()
-    }
-
-    fn text(&self) -> String {
-        String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
-    }
-}
+use std::sync::Arc;
 
 fn text(text: &str) -> Frame {
     Frame::Text(text.to_owned())
