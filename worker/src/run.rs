@@ -7,6 +7,7 @@ use crate::supervisor::Supervisor;
 use crate::{claims, compare, ending};
 use futures_util::future::select_all;
 use leasehold::aws::StoreError;
+use leasehold::decide::renewal::Trust;
 use leasehold::model::{Marks, SessionId};
 use rand::RngExt;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 /// Why a session's run ended.
+#[derive(Debug, PartialEq, Eq)]
 enum Ended {
     Stopped,
     Lost,
@@ -71,13 +73,16 @@ async fn one_session(parts: &Parts, stop: watch::Receiver<bool>, first: bool) ->
         () = context.guard.over() => Ended::Lost,
         () = context.stopped() => Ended::Stopped,
         (result, index, _) = select_all(tasks.iter_mut()) => {
-            context.count("session_tasks_ended");
-            let error = result.err().map(|error| error.to_string());
-            tracing::error!(
-                event = "session_task_ended", session = %context.session, task = TASKS[index], error,
-                "no session goes on without it: its sockets are dropped and a new one begins"
-            );
-            Ended::Broken
+            let ended = after_a_task(context.guard.trust(), context.is_stopping());
+            if ended == Ended::Broken {
+                context.count("session_tasks_ended");
+                let error = result.err().map(|error| error.to_string());
+                tracing::error!(
+                    event = "session_task_ended", session = %context.session, task = TASKS[index], error,
+                    "no session goes on without it: its sockets are dropped and a new one begins"
+                );
+            }
+            ended
         }
     };
     match ended {
@@ -89,6 +94,16 @@ async fn one_session(parts: &Parts, stop: watch::Receiver<bool>, first: bool) ->
         task.abort();
     }
     Ok(ended)
+}
+
+/// Why a run ended one of whose tasks has ended. A task may hear of the end of the session, or of the worker, before the run does: those who
+/// wait for a change are woken one after the other.
+fn after_a_task(trust: Trust, stopping: bool) -> Ended {
+    match trust {
+        Trust::StartOver => Ended::Lost,
+        _ if stopping => Ended::Stopped,
+        _ => Ended::Broken,
+    }
 }
 
 /// What runs for as long as a session does, in the order of [`start_tasks`].
@@ -193,5 +208,18 @@ async fn measure_loop(parts: Parts) {
         let worst = recent.iter().copied().max().unwrap_or(0);
         parts.gauges.loop_lag_ms.store(worst, Ordering::Relaxed);
         parts.gauges.loop_ran_ms.store(now_ms, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_that_hears_of_the_end_first_does_not_make_it_a_breakdown() {
+        assert_eq!(after_a_task(Trust::Valid, true), Ended::Stopped);
+        assert_eq!(after_a_task(Trust::StartOver, false), Ended::Lost);
+        assert_eq!(after_a_task(Trust::StartOver, true), Ended::Lost);
+        assert_eq!(after_a_task(Trust::Valid, false), Ended::Broken);
     }
 }
