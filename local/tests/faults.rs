@@ -10,7 +10,7 @@ use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, WriteRequest};
 use dynamo::{TABLE, Tested, World, create_table, empty_world, number, put, set, text, world};
 use leasehold_local::engine::clients;
-use leasehold_local::faults::{Call, Fault, Faulty, StaleIndexes, WriteLimit};
+use leasehold_local::faults::{Call, Fault, Faulty, SmallPages, StaleIndexes, WriteLimit};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -254,4 +254,22 @@ async fn indexed(client: &Client) -> Result<Vec<String>, Box<dyn std::error::Err
     let found = query.expression_attribute_values(":s", text("STARTED")).send().await?;
     let expiry = found.items().iter().filter_map(|item| item.get("lease_expires_at_ms")?.as_n().ok().cloned());
     Ok(expiry.collect())
+}
+
+#[tokio::test(start_paused = true)]
+async fn small_pages_end_early_and_go_on() -> Tested {
+    let world = world().await?;
+    for id in ["CONN#a", "CONN#b", "CONN#c"] {
+        put(&world.client(world.engine.clone()), id, 0).await?;
+    }
+    let client = world.client(SmallPages::new(world.engine.clone(), 2));
+    let first = client.scan().table_name(TABLE).send().await?;
+    let next = client.scan().table_name(TABLE).set_exclusive_start_key(first.last_evaluated_key.clone()).send().await?;
+    assert_eq!((first.items().len(), next.items().len()), (2, 1));
+    assert_eq!(
+        client.scan().table_name(TABLE).limit(1).send().await?.items().len(),
+        1,
+        "whoever asks for less gets it"
+    );
+    Ok(())
 }

@@ -29,6 +29,14 @@ pub struct Observed {
     pub since_ms: u64,
 }
 
+/// Where a page of `by_owner` begins that follows the row `pk`, which need not be there any more.
+#[must_use]
+pub fn by_owner_key(owner: &SessionId, pk: &str) -> SdkItem {
+    let mut from = key(attr::PK, pk);
+    from.extend(key(attr::LEASE_OWNER, owner.as_str()));
+    from
+}
+
 impl Store {
     /// A consistent read of a row.
     ///

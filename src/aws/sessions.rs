@@ -140,7 +140,7 @@ impl Store {
         self.update_session(id, update.require(attr::STATE, s(SessionState::Active.as_str()))).await
     }
 
-    /// Fences a session that did not move since it was read.
+    /// Fences a session that did not move since it was read, and notes that its connections are unclaimed.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -151,7 +151,7 @@ impl Store {
         reason: &str,
         now_ms: u64,
     ) -> Result<Written, StoreError> {
-        let update = over(SessionState::Fenced, reason, now_ms);
+        let update = over(SessionState::Fenced, reason, now_ms).set(attr::UNCLAIMED_FROM, s(""));
         self.update_session(id, require_unmoved(update, heartbeat)).await
     }
 
@@ -192,6 +192,18 @@ impl Store {
     pub async fn note_empty(&self, id: &SessionId, since_ms: Option<u64>) -> Result<Written, StoreError> {
         let update = Update::new()
             .set_or_remove(attr::EMPTY_SINCE_MS, since_ms.map(n))
+            .require_not(attr::STATE, s(SessionState::Active.as_str()))
+            .require_exists(attr::SESSION_ID);
+        self.update_session(id, update).await
+    }
+
+    /// Notes how far the connections of a fenced session are claimed: up to this key in `by_owner`, or all of them (`None`).
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn note_unclaimed(&self, id: &SessionId, from: Option<&str>) -> Result<Written, StoreError> {
+        let update = Update::new()
+            .set_or_remove(attr::UNCLAIMED_FROM, from.map(s))
             .require_not(attr::STATE, s(SessionState::Active.as_str()))
             .require_exists(attr::SESSION_ID);
         self.update_session(id, update).await
@@ -246,7 +258,8 @@ impl Store {
         reason: &str,
         now_ms: u64,
     ) -> Result<Written, StoreError> {
-        let mut update = require_not_over(over(SessionState::Fenced, reason, now_ms));
+        let update = over(SessionState::Fenced, reason, now_ms).set(attr::UNCLAIMED_FROM, s(""));
+        let mut update = require_not_over(update);
         for name in [attr::STATE, attr::HEARTBEAT, attr::LEASE_EXPIRES_AT_MS, attr::UNREADABLE_SINCE_MS] {
             update = update.require_as_read(name, session.row.get(name).cloned().map(AttributeValue::from));
         }

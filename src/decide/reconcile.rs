@@ -14,4 +14,4 @@ pub mod unreadable;
 
 pub use over::{IndexRow, Keep};
 pub use silence::{Evidence, Look, Looks, SessionAction, look};
-pub use turns::Turns;
+pub use turns::{Turns, some_of};

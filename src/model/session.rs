@@ -15,6 +15,7 @@ pub mod attr {
     pub const STARTED_AT_MS: &str = "started_at_ms";
     pub const OVER_AT_MS: &str = "over_at_ms";
     pub const OVER_REASON: &str = "over_reason";
+    pub const UNCLAIMED_FROM: &str = "unclaimed_from";
     pub const EMPTY_SINCE_MS: &str = "empty_since_ms";
     pub const SUSPECT_HEARTBEAT: &str = "suspect_heartbeat";
     pub const SUSPECT_AT_MS: &str = "suspect_at_ms";
@@ -99,6 +100,8 @@ pub struct Session {
     pub over_at_ms: Option<u64>,
     /// Why it is over.
     pub over_reason: Option<String>,
+    /// It was fenced, and what `by_owner` shows after this key has not been claimed since ("": nothing has). Absent once everything was.
+    pub unclaimed_from: Option<String>,
     /// Since when `by_owner` is known to be empty for it (over sessions only).
     pub empty_since_ms: Option<u64>,
     /// The open suspicion.
@@ -133,6 +136,7 @@ impl Session {
             started_at_ms: None,
             over_at_ms: None,
             over_reason: None,
+            unclaimed_from: None,
             empty_since_ms: None,
             suspicion: None,
             drain: false,
@@ -170,6 +174,7 @@ impl Session {
             started_at_ms: number(item, attr::STARTED_AT_MS),
             over_at_ms: number(item, attr::OVER_AT_MS),
             over_reason: text(item, attr::OVER_REASON),
+            unclaimed_from: text(item, attr::UNCLAIMED_FROM),
             empty_since_ms: number(item, attr::EMPTY_SINCE_MS),
             suspicion: suspicion(item),
             drain: is_set(item, attr::DRAIN),
@@ -311,6 +316,7 @@ mod tests {
             attr::STARTED_AT_MS,
             attr::OVER_AT_MS,
             attr::OVER_REASON,
+            attr::UNCLAIMED_FROM,
             attr::EMPTY_SINCE_MS,
             attr::SUSPECT_HEARTBEAT,
             attr::SUSPECT_AT_MS,

@@ -1,13 +1,18 @@
 //! `reconcile` on the embedded engine and virtual time.
 #![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
+use leasehold::aws::Store;
+use leasehold::aws::sdk::DynamoClients;
 use leasehold::decide::acquire::{Acquire, Expected};
 use leasehold::model::{ConnectionId, SessionId, SessionState};
-use leasehold_local::faults::Fault;
+use leasehold_local::engine::clients;
+use leasehold_local::faults::{Fault, SmallPages};
+use leasehold_reconcile::Reconcile;
 use leasehold_tests::{ONE_MINUTE_MS, World};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The task of the sample event.
 const TASK: &str = "arn:aws:ecs:us-east-1:123456789012:task/leasehold/c13b4cb40f1f4fe4a2971f76ae5a47ad";
@@ -256,6 +261,63 @@ async fn a_run_without_time_stops_between_pages_and_the_next_one_goes_on() {
     assert_eq!(minute(&world).await["stamped"], 1);
 }
 
+/// A dead worker with twenty connections, pages of four, a second a page: the run that fences has time for three.
+#[tokio::test(start_paused = true)]
+async fn claims_for_a_dead_worker_go_on_where_the_last_run_ended() {
+    let world = World::new().await;
+    let (w1, w2) = (world.register("w1", None).await, world.register("w2", None).await);
+    let ids: Vec<String> = (10..30).map(|number| format!("c{number}")).collect();
+    for id in &ids {
+        owned(&world, id, &w2, "STARTED").await;
+    }
+    world.live(&[&w1], 20).await;
+    world.pass(5).await;
+    assert!(world.renew(&w1).await);
+    let slow = Fault::Delay(Duration::from_secs(1));
+    world.break_with(Arc::new(move |call| (call.request["IndexName"] == "by_owner").then(|| slow.clone())));
+    let config = clients::dynamodb_config(SmallPages::new(world.faults.clone(), 4), Some(world.time));
+    let store = Store::new(DynamoClients::new(config, world.clock.clone()), world.names.tables.clone());
+    let function = Reconcile { store, ..world.reconcile() };
+    let tick = json!({ "Records": [{ "messageId": "1", "body": leasehold_reconcile::tick_body() }] });
+
+    let answer = function.handle(tick.clone(), 4_500).await.unwrap();
+    assert_eq!((&answer["fenced"], &answer["claimed"]), (&json!(1), &json!(12)), "{answer}");
+    let mut claimed = world.take_claims().await;
+    assert_eq!(world.session(&w2).await.unclaimed_from.as_deref(), Some("CONN#c21"));
+
+    // Nobody waits for a turn: the ticks of the same ten seconds claim the rest.
+    let answer = function.handle(tick, ONE_MINUTE_MS).await.unwrap();
+    assert_eq!((&answer["claimed"], &answer["cut_short"]), (&json!(8), &json!(0)), "{answer}");
+    claimed.extend(world.take_claims().await);
+    let once: Vec<(String, u64)> = ids.into_iter().map(|id| (id, 1)).collect();
+    assert_eq!(claimed, BTreeMap::from_iter(once));
+    assert_eq!(world.session(&w2).await.unclaimed_from, None);
+}
+
+/// A page of the index holds thousands of rows, and time is looked at within it.
+#[tokio::test(start_paused = true)]
+async fn a_page_of_many_rows_is_left_where_the_time_ends_and_the_sweep_repeats_none_of_its_claims() {
+    let world = World::new().await;
+    let (w1, w2) = (world.register("w1", None).await, world.register("w2", None).await);
+    let epoch = world.now_ms().to_string();
+    for number in 1_000..2_005 {
+        let lease = [("lease_owner", "w2"), ("lease_epoch", epoch.as_str()), ("observed_state", "CONNECTED")];
+        let spec = [("desired_state", "STARTED"), ("ws_url", "wss://example.com/feed")];
+        world.put(&format!("c{number}"), &[spec.as_slice(), &lease].concat()).await;
+    }
+    world.live(&[&w1], 20).await;
+    world.pass(5).await;
+    assert!(world.renew(&w1).await);
+    let slow = Fault::Delay(Duration::from_secs(1));
+    world.break_with(Arc::new(move |call| (call.request["IndexName"] == "by_owner").then(|| slow.clone())));
+    let answer = world.reconcile().handle(json!({}), 2_900).await.unwrap();
+    assert_eq!(answer["claimed"], 1_000, "{answer}");
+    assert_eq!(world.session(&w2).await.unclaimed_from.as_deref(), Some("CONN#c1999"));
+    let answer = minute(&world).await;
+    assert_eq!((&answer["claimed"], &answer["swept_pages"]), (&json!(5), &json!(1)), "{answer}");
+    assert!(world.take_claims().await.values().all(|claims| *claims == 1));
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_sweep_goes_on_where_the_last_run_ended_and_learns_the_size_of_the_table() {
     let world = World::new().await;
@@ -340,15 +402,4 @@ async fn a_throttled_table_leaves_nothing_behind() {
     world.live(&[&w2], 31).await;
     let taken = world.take_claims().await;
     assert!(taken.contains_key("a") && taken.contains_key("b"), "{taken:?}");
-}
-
-/// Every sample that is for this function is understood.
-#[tokio::test(start_paused = true)]
-async fn the_sample_events_are_what_they_say() {
-    use leasehold_reconcile::Trigger;
-    let read = |text| Trigger::of(&serde_json::from_str(text).unwrap());
-    assert_eq!(read(include_str!("../../events/schedule.json")), Trigger::Minute);
-    assert_eq!(read(include_str!("../../events/empty.json")), Trigger::Minute);
-    assert_eq!(read(include_str!("../../events/tick.json")), Trigger::Ticks { good: 1, bad: 0 });
-    assert_eq!(read(include_str!("../../events/ecs-task-stopped.json")), Trigger::Tasks([TASK.to_owned()].into()));
 }

@@ -50,6 +50,13 @@ pub enum HandlerError {
     NoLeaseTime,
 }
 
+/// How Lambda reports it.
+impl From<HandlerError> for lambda_runtime::Diagnostic {
+    fn from(error: HandlerError) -> Self {
+        Self { error_type: "HandlerError".into(), error_message: error.to_string() }
+    }
+}
+
 /// All changes of one row in a batch.
 struct Touched {
     id: ConnectionId,

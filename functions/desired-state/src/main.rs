@@ -3,16 +3,24 @@
 use lambda_runtime::{Error, LambdaEvent, run, service_fn};
 use leasehold_desired_state::{DesiredState, Settings};
 use serde_json::Value;
+use std::process::ExitCode;
 
 #[tokio::main]
-async fn main() -> Result<(), Error> {
+async fn main() -> ExitCode {
+    match serve().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn serve() -> Result<(), Error> {
     #[expect(clippy::disallowed_methods, reason = "settings are read here, once")]
     let variable = |name: &str| std::env::var(name).ok();
     leasehold::logging::start(&variable("LOG_LEVEL").unwrap_or_else(|| "info".into()))?;
     let settings = Settings::parse(&variable)?;
     let function = &DesiredState::connect(settings).await;
-    run(service_fn(
-        |event: LambdaEvent<Value>| async move { function.handle(event.payload).await.map_err(Error::from) },
-    ))
-    .await
+    run(service_fn(|event: LambdaEvent<Value>| async move { function.handle(event.payload).await })).await
 }

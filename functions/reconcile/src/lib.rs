@@ -73,6 +73,13 @@ pub enum HandlerError {
     },
 }
 
+/// How Lambda reports it.
+impl From<HandlerError> for lambda_runtime::Diagnostic {
+    fn from(error: HandlerError) -> Self {
+        Self { error_type: "HandlerError".into(), error_message: error.to_string() }
+    }
+}
+
 impl Reconcile {
     /// Connects to AWS as the environment says.
     pub async fn connect(settings: Settings) -> Self {

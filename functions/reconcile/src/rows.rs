@@ -1,22 +1,33 @@
 //! Rows that an index shows: of sessions that are over, and those that nobody owns.
 
 use crate::run::{Looked, Run};
+use leasehold::aws::connections::by_owner_key;
+use leasehold::aws::store::Page;
 use leasehold::aws::together::together;
 use leasehold::decide::desired::{Plan, Row};
 use leasehold::decide::reconcile::over::{index_row, keep, key_of, looks_often, read_row};
-use leasehold::decide::reconcile::{IndexRow, Keep, Turns};
-use leasehold::model::{ConnectionId, Item, Session, SessionId};
+use leasehold::decide::reconcile::{IndexRow, Keep, Turns, some_of};
+use leasehold::model::connection::attr;
+use leasehold::model::{AttributeValue, ConnectionId, Item, Session};
 
-/// The most claims in one run, besides those for sessions that were fenced in it; more come at the next turns.
+/// The most claims in one run, besides those of unclaimed connections; others come at their next turns.
 const MAX_CLAIMS: usize = 20_000;
+/// After so many rows, or claims, the time is looked at: a page of an index holds more than fit what is kept of the time for the end.
+const AT_ONCE: usize = 1_000;
+/// The most rows among which these are chosen.
+const MAX_WAITING: usize = 10 * MAX_CLAIMS;
 
 impl Run<'_> {
     /// Claims or reaps what an over session owns, as `by_owner` has it. A request can land late, so a row may come to name a session
     /// long after it was over: this look is repeated for a day.
+    ///
+    /// What nobody has claimed since the session was fenced is claimed at once, from where the last run ended: its place is noted again and
+    /// again.
     pub(crate) async fn over_session(&mut self, session: &Session, looked: &Looked) {
         let often = looks_often(session, looked.now, &self.function.timing);
         let turns = if often { looked.turns } else { looked.minute_turns };
-        let mut from = None;
+        let place = session.unclaimed_from.as_deref().filter(|pk| !pk.is_empty());
+        let mut from = place.map(|pk| by_owner_key(&session.id, pk));
         let mut empty = true;
         loop {
             if !self.has_time() {
@@ -25,20 +36,45 @@ impl Run<'_> {
             let outcome = self.store.by_owner(&session.id, from).await;
             let Some(page) = self.note("read by_owner", outcome) else { return };
             empty &= page.items.is_empty();
-            self.over_rows(&page.items, &session.id, turns, looked).await;
+            if !self.over_page(&page, session, turns, looked).await {
+                return;
+            }
             from = page.next;
             if from.is_none() {
                 break;
             }
         }
-        self.keep_or_remove(session, empty, looked).await;
+        if place.is_none() {
+            self.keep_or_remove(session, empty, looked).await;
+        }
     }
 
-    async fn over_rows(&mut self, items: &[Item], owner: &SessionId, turns: Turns, looked: &Looked) {
+    /// Returns whether there was time for the whole page.
+    async fn over_page(&mut self, page: &Page, session: &Session, turns: Turns, looked: &Looked) -> bool {
+        let mut rest = page.items.as_slice();
+        loop {
+            let (rows, others) = rest.split_at(rest.len().min(AT_ONCE));
+            self.over_rows(rows, session, turns, looked).await;
+            let place = if others.is_empty() { page.next_key(attr::PK) } else { rows.last().and_then(pk_of) };
+            if session.unclaimed_from.is_some() {
+                let outcome = self.store.note_unclaimed(&session.id, place).await;
+                self.note("note what is claimed", outcome);
+            }
+            if others.is_empty() {
+                return true;
+            }
+            if !self.has_time() {
+                return false;
+            }
+            rest = others;
+        }
+    }
+
+    async fn over_rows(&mut self, items: &[Item], session: &Session, turns: Turns, looked: &Looked) {
         let (mut claims, mut reads) = (Vec::new(), Vec::new());
-        let fresh = looked.fresh.contains(owner);
+        let unclaimed = session.unclaimed_from.is_some();
         for item in items {
-            match index_row(item, fresh, turns) {
+            match index_row(item, unclaimed, turns) {
                 Ok(IndexRow::Claim(id)) => claims.push(id),
                 Ok(IndexRow::Read(id)) => {
                     reads.push(id);
@@ -52,8 +88,8 @@ impl Run<'_> {
             }
             self.pending.over_rows += 1;
         }
-        if fresh {
-            // Nobody has claimed these yet, and somebody waits for each: they are not held up by what is in the queue.
+        if unclaimed {
+            // Nobody has claimed these, and somebody waits for each: they are not held up by what is in the queue.
             self.claim("claim for an over session", &claims, "its owner is over").await;
         } else {
             self.wait_for_the_queue(claims);
@@ -62,7 +98,7 @@ impl Run<'_> {
         let mut plans = Vec::new();
         for (id, row) in rows {
             self.count_unreadable(&id, &row);
-            plans.push(Plan { id, decision: read_row(&row, owner) });
+            plans.push(Plan { id, decision: read_row(&row, &session.id) });
         }
         let now = self.now(looked);
         self.apply("reap", &plans, now).await;
@@ -136,13 +172,13 @@ impl Run<'_> {
     }
 
     fn wait_for_the_queue(&mut self, mut claims: Vec<ConnectionId>) {
-        claims.truncate(MAX_CLAIMS.saturating_sub(self.pending.claims.len()));
+        claims.truncate(MAX_WAITING.saturating_sub(self.pending.claims.len()));
         self.pending.claims.append(&mut claims);
     }
 
     /// Sends what waits for it, unless the queue holds more claims than there are rows: workers are behind then, and more claims would not
     /// help them. The queue's counts lag, which is why rows are claimed again only after a while in any case.
-    pub(crate) async fn claim_pending(&mut self) {
+    pub(crate) async fn claim_pending(&mut self, looked: &Looked) {
         let claims = std::mem::take(&mut self.pending.claims);
         if claims.is_empty() {
             return;
@@ -154,7 +190,14 @@ impl Run<'_> {
             tracing::info!(event = "no_claims", depth, rows, "the queue holds enough claims");
             return;
         }
-        self.claim("claim rows", &claims, "its owner is over, or it has none").await;
+        let round = self.now(looked).lower_ms / self.function.timing.claim_again_ms.max(1);
+        let claims = some_of(claims, MAX_CLAIMS, round);
+        for (index, some) in claims.chunks(AT_ONCE).enumerate() {
+            if index > 0 && !self.has_time() {
+                return;
+            }
+            self.claim("claim rows", some, "its owner is over, or it has none").await;
+        }
     }
 
     pub(crate) fn bad_key(&mut self, error: &leasehold::model::RowError) {
@@ -167,5 +210,13 @@ impl Run<'_> {
             self.summary.bad_rows += 1;
             tracing::error!(event = "bad_row", connection = %id, fault, "a row cannot be read");
         }
+    }
+}
+
+/// The key of a row; the table has texts only.
+fn pk_of(item: &Item) -> Option<&str> {
+    match item.get(attr::PK) {
+        Some(AttributeValue::S(pk)) => Some(pk),
+        _ => None,
     }
 }

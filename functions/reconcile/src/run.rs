@@ -18,8 +18,6 @@ const RESERVE_MS: u64 = 2_000;
 pub(crate) struct Looked {
     /// All sessions; those that were fenced just now are FENCED here too.
     pub sessions: Vec<Session>,
-    /// Fenced in this run: nobody has claimed their connections yet.
-    pub fresh: BTreeSet<SessionId>,
     /// What was remembered before.
     pub memory: Memory,
     /// Which rows may be claimed: those that had their turn since the last look.
@@ -28,6 +26,13 @@ pub(crate) struct Looked {
     pub minute_turns: Turns,
     /// Lease time at the look.
     pub now: Now,
+}
+
+impl Looked {
+    /// Whether this run, and the next ones if need be, claim all that this session owned: other claims would only be repeats.
+    pub(crate) fn claims_now(&self, owner: &SessionId) -> bool {
+        self.sessions.iter().any(|session| session.id == *owner && session.unclaimed_from.is_some())
+    }
 }
 
 /// Claims that are sent unless the queue holds enough of them.
@@ -65,22 +70,22 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The look comes first, and those who wait longest: connections of sessions fenced just now.
+    /// The look comes first, and those who wait longest: connections of sessions that were fenced and that nobody has claimed since.
     pub(crate) async fn run(&mut self, stopped_tasks: &BTreeSet<String>) -> Result<(), HandlerError> {
         let looked = self.look(stopped_tasks).await?;
-        let (fresh, older) = self.over_sessions(&looked);
-        for session in fresh.into_iter().chain(older) {
+        let (unclaimed, others) = self.over_sessions(&looked);
+        for session in unclaimed.into_iter().chain(others) {
             self.over_session(session, &looked).await;
         }
         self.unowned_rows(&looked).await;
-        self.claim_pending().await;
+        self.claim_pending(&looked).await;
         if self.minute {
             self.sweep(&looked).await;
         }
         Ok(())
     }
 
-    /// The over sessions that this run looks at: those fenced just now, and the others.
+    /// The over sessions that this run looks at: those with unclaimed connections, and the others.
     fn over_sessions<'l>(&mut self, looked: &'l Looked) -> (Vec<&'l Session>, Vec<&'l Session>) {
         let (timing, rules) = (&self.function.timing, self.function.rules);
         let mut all: Vec<&Session> = looked.sessions.iter().collect();
@@ -89,7 +94,7 @@ impl<'a> Run<'a> {
                 && over::is_looked_at(session, self.minute, looked.now, timing)
         });
         self.summary.over_sessions = all.len() as u64;
-        all.into_iter().partition(|session| looked.fresh.contains(&session.id))
+        all.into_iter().partition(|session| session.unclaimed_from.is_some())
     }
 
     /// Whether there is time for another page. If not, the part is cut short and the next run goes on.

@@ -22,7 +22,10 @@ impl Run<'_> {
         let mut sessions = all.readable;
         let looks = Looks { last_look_ms: memory.last_look_ms, grace_until_ms: memory.grace_until_ms };
         let look = self.decide(&sessions, looks, stopped_tasks, now).await;
-        self.summary.active_sessions = sessions.iter().filter(|session| !session.state.is_over()).count() as u64;
+        for session in sessions.iter().filter(|session| !session.state.is_over()) {
+            self.summary.active_sessions += 1;
+            self.summary.clock_skew_ms = self.summary.clock_skew_ms.max(session.clock_skew_ms.unsigned_abs());
+        }
         self.summary.all_silent = look.all_silent;
         if look.all_silent {
             tracing::warn!(
@@ -31,11 +34,8 @@ impl Run<'_> {
                 "no session renews: nobody is fenced"
             );
         }
-        let mut fresh = self.write_sessions(look.actions, &mut sessions, now).await;
-        for session in self.unreadable_sessions(&all.unreadable, now).await {
-            fresh.insert(session.id.clone());
-            sessions.push(session);
-        }
+        self.write_sessions(look.actions, &mut sessions, now).await;
+        sessions.extend(self.unreadable_sessions(&all.unreadable, now).await);
         let turns = Turns::since(memory.last_look_ms, now.lower_ms, &timing);
         let minute_turns = Turns::since(memory.last_minute_ms, now.lower_ms, &timing);
         memory.last_look_ms = look.looks.last_look_ms;
@@ -44,7 +44,7 @@ impl Run<'_> {
             memory.last_minute_ms = memory.last_look_ms;
         }
         self.remember(&memory, now).await;
-        Ok(Looked { sessions, fresh, memory, turns, minute_turns, now })
+        Ok(Looked { sessions, memory, turns, minute_turns, now })
     }
 
     /// Notes which rows cannot be read, and fences those that could not be for long enough; returns these.
@@ -89,13 +89,8 @@ impl Run<'_> {
         look(sessions, looks, evidence, now, &timing, rules)
     }
 
-    /// Applies the actions; returns who was fenced.
-    async fn write_sessions(
-        &mut self,
-        actions: Vec<SessionAction>,
-        sessions: &mut [Session],
-        now: Now,
-    ) -> BTreeSet<SessionId> {
+    /// Applies the actions, to `sessions` as well.
+    async fn write_sessions(&mut self, actions: Vec<SessionAction>, sessions: &mut [Session], now: Now) {
         let store = &self.store;
         let mut writes = Vec::new();
         for action in actions {
@@ -104,7 +99,6 @@ impl Run<'_> {
                 (action, outcome)
             });
         }
-        let mut fresh = BTreeSet::new();
         for (action, outcome) in together(writes).await {
             let Some(written) = self.note("write sessions", outcome) else { continue };
             if !written.is_applied() {
@@ -121,11 +115,9 @@ impl Run<'_> {
                     self.summary.fenced += 1;
                     tracing::warn!(event = "fence", session = %id, reason);
                     set_fenced(sessions, &id, now);
-                    fresh.insert(id);
                 }
             }
         }
-        fresh
     }
 }
 
@@ -144,5 +136,6 @@ fn set_fenced(sessions: &mut [Session], id: &SessionId, now: Now) {
     if let Some(session) = sessions.iter_mut().find(|session| session.id == *id) {
         session.state = SessionState::Fenced;
         session.over_at_ms = Some(now.upper_ms);
+        session.unclaimed_from = Some(String::new());
     }
 }

@@ -12,6 +12,8 @@ pub struct Summary {
     pub active_sessions: u64,
     /// Every ACTIVE session was silent.
     pub all_silent: bool,
+    /// The largest deviation of an ACTIVE session's clock from DynamoDB's, in milliseconds: reported, never used.
+    pub clock_skew_ms: u64,
     /// Sessions that were fenced.
     pub fenced: u64,
     /// Sessions that became suspect.
@@ -69,6 +71,7 @@ impl Summary {
             minute = self.minute,
             active_sessions = self.active_sessions,
             all_silent = self.all_silent,
+            clock_skew_ms = self.clock_skew_ms,
             fenced = self.fenced,
             suspected = self.suspected,
             cleared = self.cleared,

@@ -4,7 +4,7 @@ use crate::run::{Looked, Run};
 use leasehold::aws::owners::Owners;
 use leasehold::aws::sessions::Memory;
 use leasehold::aws::store::Page;
-use leasehold::decide::desired::{Plan, Row};
+use leasehold::decide::desired::{Action, Decision, Plan, Row};
 use leasehold::decide::reconcile::over::key_of;
 use leasehold::decide::reconcile::sweep;
 use leasehold::model::connection::attr;
@@ -65,12 +65,18 @@ impl Run<'_> {
             self.count_unreadable(&id, &row);
             if let Some(owner) = owners.view(row.owner()) {
                 let decision = sweep::row(&row, owner, now, &self.function.timing, self.function.rules);
-                plans.push(Plan { id, decision });
+                if !(is_claim(&decision) && row.owner().is_some_and(|owner| looked.claims_now(owner))) {
+                    plans.push(Plan { id, decision });
+                }
             }
         }
         complete &= self.apply("sweep", &plans, now).await;
         complete
     }
+}
+
+fn is_claim(decision: &Decision) -> bool {
+    matches!(decision.actions[..], [Action::Claim { .. }])
 }
 
 fn advance(memory: &mut Memory, page: &Page) {

@@ -42,15 +42,15 @@ pub enum IndexRow {
     Read(ConnectionId),
 }
 
-/// Decides about a row of the index. `fresh`: its owner was fenced in this run, so nobody has claimed it yet.
+/// Decides about a row of the index. `unclaimed`: nobody has claimed it since its owner was fenced.
 ///
 /// # Errors
 /// [`RowError`] when the row's key is no connection's.
-pub fn index_row(item: &Item, fresh: bool, turns: Turns) -> Result<IndexRow, RowError> {
+pub fn index_row(item: &Item, unclaimed: bool, turns: Turns) -> Result<IndexRow, RowError> {
     let id = key_of(item)?;
     let state = fields::string(item, attr::DESIRED_STATE).ok().flatten();
     Ok(match state.as_deref() {
-        Some(DesiredState::STARTED) if fresh || turns.has(id.as_str()) => IndexRow::Claim(id),
+        Some(DesiredState::STARTED) if unclaimed || turns.has(id.as_str()) => IndexRow::Claim(id),
         Some(DesiredState::STARTED) => IndexRow::Wait,
         _ => IndexRow::Read(id),
     })

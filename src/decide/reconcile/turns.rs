@@ -32,6 +32,17 @@ impl Turns {
     }
 }
 
+/// At most `most` of these, others in each round: where they stay the same, each has its turn within as many rounds as it takes to serve all.
+#[must_use]
+pub fn some_of<T>(mut all: Vec<T>, most: usize, round: u64) -> Vec<T> {
+    if all.len() > most {
+        let start = u128::from(round) * most as u128 % all.len() as u128;
+        all.rotate_left(usize::try_from(start).unwrap_or(0));
+        all.truncate(most);
+    }
+    all
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -69,5 +80,15 @@ mod tests {
     fn the_first_look_ever_and_one_after_a_long_pause_serve_every_row_once() {
         assert!(served(&[0, 1_000]).iter().all(|count| *count == 1));
         assert!(served(&[1_000, 9_000]).iter().all(|count| *count == 1));
+    }
+
+    #[test]
+    fn where_not_all_can_be_served_others_are_in_the_next_round() {
+        let all: Vec<u32> = (0..5).collect();
+        let rounds: Vec<Vec<u32>> = (0..3).map(|round| some_of(all.clone(), 2, round)).collect();
+        assert_eq!(rounds, [[0, 1], [2, 3], [4, 0]]);
+        assert_eq!(some_of(all.clone(), 5, 7), all);
+        assert_eq!(some_of(all, 3, u64::MAX).len(), 3);
+        assert!(some_of(Vec::<u32>::new(), 0, 1).is_empty());
     }
 }
