@@ -160,8 +160,8 @@ async fn queues(sqs: &aws_sdk_sqs::Client, names: &Names) -> Result<QueueUrls, S
     let short_lived =
         [("VisibilityTimeout", "10"), ("MessageRetentionPeriod", "600"), ("RedrivePolicy", redrive.as_str())];
     let claims = queue(sqs, &names.claims, &short_lived).await?;
-    // A tick that failed is not worth more than the next one.
-    let ticks = queue(sqs, &names.ticks, &[("VisibilityTimeout", "60"), ("MessageRetentionPeriod", "120")]).await?;
+    // A tick that failed is not worth more than the next one: it is gone before it would be seen again.
+    let ticks = queue(sqs, &names.ticks, &[("VisibilityTimeout", "360"), ("MessageRetentionPeriod", "120")]).await?;
     let failed_events = queue(sqs, &names.failed_events, &[("MessageRetentionPeriod", "1209600")]).await?;
     Ok(QueueUrls { claims, dead_claims, ticks, failed_events })
 }

@@ -47,6 +47,8 @@ use tokio::task::JoinHandle;
 
 /// The time-out of each function, as in the template.
 const FUNCTION_TIMEOUT_MS: u64 = 60_000;
+/// What the template says of events of the schedule and of ECS: the next minute's run does what a failed one did not.
+const RECONCILE_EVENTS: AsyncSettings = AsyncSettings { max_retries: 0, max_age_ms: 60_000 };
 /// The schedule of reconcile.
 const SCHEDULE_MS: u64 = 60_000;
 /// How often a file-backed system writes its queues down.
@@ -316,7 +318,7 @@ impl Wiring {
         });
         let invoker = Arc::new(Invoker::new(Arc::new(function), FUNCTION_TIMEOUT_MS));
         let clock = self.settings.clock.clone();
-        let queue = AsyncInvoker::new(invoker.clone(), AsyncSettings::default(), self.failures(), clock, self.seed(0));
+        let queue = AsyncInvoker::new(invoker.clone(), RECONCILE_EVENTS, self.failures(), clock, self.seed(0));
         ReconcileSource { invoker, queue }
     }
 
