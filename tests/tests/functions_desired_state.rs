@@ -233,19 +233,3 @@ async fn marks_of_one_batch_are_one_write_for_each_owner() {
     assert_eq!((marks.ids.len(), marks.version), (30, 1));
     assert!(world.table().renew(&w1, 1, world.now_ms(), &Load::default()).await.unwrap().is_applied());
 }
-
-/// Every sample that is for this function is understood; one has a record that never can be.
-#[tokio::test(start_paused = true)]
-async fn the_sample_events_are_decoded() {
-    let samples = [
-        (include_str!("../../events/stream-insert.json"), none_failed()),
-        (include_str!("../../events/stream-modify-stopped.json"), none_failed()),
-        (include_str!("../../events/stream-remove.json"), none_failed()),
-        (include_str!("../../events/stream-mixed-with-poison.json"), json!({ "batchItemFailures": [], "skipped": 1 })),
-    ];
-    let world = World::new().await;
-    for (text, expected) in samples {
-        let event: Value = serde_json::from_str(text).unwrap();
-        assert_eq!(world.desired_state().handle(event).await.unwrap(), expected);
-    }
-}
