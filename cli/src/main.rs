@@ -3,11 +3,14 @@
 //! - [`target`]: which system a command talks to
 //! - [`commands`]: one file a command
 //! - [`demo`]: the main job, with a verdict; [`local`]: the system for one's own connections; [`worker`]: this program as a worker
+//! - [`feed`]: an upstream to try things with; [`bench`]: measurements
 //! - [`output`], [`visible`], [`failure`]: what is printed, safely, and exit codes
 
+mod bench;
 mod commands;
 mod demo;
 mod failure;
+mod feed;
 mod local;
 mod output;
 mod target;
@@ -47,6 +50,8 @@ struct Cli {
 enum Command {
     Demo(demo::DemoArguments),
     Local(local::Arguments),
+    Feed(feed::Arguments),
+    Bench(bench::Arguments),
     #[command(name = worker::NAME, hide = true)]
     Worker(worker::WorkerArguments),
     Start(start::Arguments),
@@ -82,6 +87,11 @@ async fn run(cli: Cli) -> Result<ExitCode, Failure> {
             show_warnings();
             local::run(&arguments, &cli.state_dir).await.map_err(|error| Failure::Failed(format!("{error:#}")))
         }
+        Command::Feed(arguments) => {
+            show_warnings();
+            feed::run(&arguments).await.map(|()| ExitCode::SUCCESS)
+        }
+        Command::Bench(arguments) => bench::run(arguments).await.map_err(|error| Failure::Failed(format!("{error:#}"))),
         command => operate(command, &cli.state_dir).await.map(|()| ExitCode::SUCCESS),
     }
 }
@@ -97,11 +107,11 @@ async fn operate(command: Command, state_dir: &Path) -> Result<(), Failure> {
         Command::List(arguments) => arguments.run(&target, &output).await,
         Command::Workers(arguments) => arguments.run(&target, &output).await,
         Command::Messages(arguments) => arguments.run(&target, &output).await,
-        Command::Demo(_) | Command::Local(_) | Command::Worker(_) => Ok(()),
+        Command::Demo(_) | Command::Local(_) | Command::Feed(_) | Command::Bench(_) | Command::Worker(_) => Ok(()),
     }
 }
 
-/// The control plane of a local system says on standard error what goes wrong.
+/// A local system and a feed say on standard error what goes wrong.
 fn show_warnings() {
     let filter = tracing_subscriber::EnvFilter::new("warn");
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(filter).init();

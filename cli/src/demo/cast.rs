@@ -140,10 +140,10 @@ fn name(number: u32, replay: bool) -> String {
     format!("{}-{number:04}", if replay { "replay" } else { "live" })
 }
 
-/// Whether this feed can replay: its name says so.
+/// Whether this feed can replay (and numbers its messages): its name says so.
 #[must_use]
 pub fn can_replay(id: &str) -> bool {
-    id.starts_with("replay")
+    !id.starts_with("live-")
 }
 
 fn row(id: &str, url: &str) -> Result<Item> {

@@ -14,6 +14,8 @@ mod report;
 mod scenario;
 mod verdict;
 
+pub use cast::can_replay;
+
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use leasehold::decide::timing::Rules;

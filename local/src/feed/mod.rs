@@ -31,6 +31,7 @@ pub use settings::{ChannelSettings, FeedSettings};
 use leasehold::clock::SharedClock;
 use log::lock;
 use server::Server;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use tokio::net::TcpListener;
@@ -91,6 +92,16 @@ impl Feed {
         channel.map(|channel| channel.set_started(started)).is_some()
     }
 
+    /// Starts or stops every channel that there is. One that is named later starts with its first client all the same.
+    /// Returns how many channels there are.
+    pub fn set_all_started(&self, started: bool) -> usize {
+        let channels: Vec<_> = lock(&self.server.channels).values().cloned().collect();
+        for channel in &channels {
+            channel.set_started(started);
+        }
+        channels.len()
+    }
+
     /// Emits one message now, started or not. Returns as [`Self::set_started`].
     pub fn emit(&self, id: &str) -> bool {
         let channel = self.server.channel(id);
@@ -138,6 +149,12 @@ impl Feed {
             Scope::All => registry.open_sockets(),
             Scope::Channel(id) => registry.open_on(id),
         }
+    }
+
+    /// Open sockets now of each channel that has any.
+    #[must_use]
+    pub fn open_by_channel(&self) -> BTreeMap<Arc<str>, usize> {
+        lock(&self.server.registry).open_by_channel()
     }
 
     /// Stops channels, closes the listener, and closes every socket with code 1001. Takes twice the grace time at most.

@@ -1,5 +1,8 @@
 //! What the log is made of. All times are milliseconds of the feed's monotonic clock.
+//!
+//! Serialized, the names are those of the fields; a choice is its name in snake case, as `"eof"` or `{"close_frame":{"code":1000}}`.
 
+use serde::Serialize;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -7,7 +10,7 @@ use std::sync::Arc;
 pub type SocketId = u64;
 
 /// One message that a channel emitted.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Emitted {
     /// The sequence number (also of channels that do not send it).
     pub seq: u64,
@@ -20,7 +23,7 @@ pub struct Emitted {
 }
 
 /// One message handed to the kernel for one socket.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Written {
     /// The payload id.
     pub payload: Arc<str>,
@@ -31,7 +34,8 @@ pub struct Written {
 }
 
 /// Why the feed itself ended a socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum OurReason {
     /// The handle asked for it.
     Asked,
@@ -46,7 +50,8 @@ pub enum OurReason {
 }
 
 /// How a socket ended, as the feed saw it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum SocketEnd {
     /// The peer sent a close frame, with this code if it had one.
     CloseFrame {
@@ -62,7 +67,7 @@ pub enum SocketEnd {
 }
 
 /// Where a client asked to start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Resume {
     /// The last sequence number that the client says it has.
     pub from_seq: u64,
@@ -71,7 +76,7 @@ pub struct Resume {
 }
 
 /// One open or closed socket.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SocketRecord {
     /// Its number.
     pub id: SocketId,
@@ -92,7 +97,8 @@ pub struct SocketRecord {
 }
 
 /// What became of a handshake.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum HandshakeResult {
     /// Not decided yet.
     Pending,
@@ -119,7 +125,7 @@ pub enum HandshakeResult {
 }
 
 /// One attempt to connect.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Handshake {
     /// When TCP was accepted.
     pub at_ms: u64,
@@ -134,7 +140,7 @@ pub struct Handshake {
 }
 
 /// A copy of one channel's log.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ChannelRecords {
     /// The channel's id.
     pub id: Arc<str>,
@@ -149,7 +155,7 @@ pub struct ChannelRecords {
 }
 
 /// A copy of the whole log.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FeedRecords {
     /// Channels by id.
     pub channels: Vec<ChannelRecords>,

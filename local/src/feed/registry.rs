@@ -77,6 +77,10 @@ impl Registry {
         self.per_channel.get(channel).copied().unwrap_or(0)
     }
 
+    pub(super) fn open_by_channel(&self) -> BTreeMap<Arc<str>, usize> {
+        self.per_channel.iter().map(|(channel, &count)| (Arc::clone(channel), count)).collect()
+    }
+
     /// Orders sockets to end; returns how many were not ending already.
     pub(super) fn end(&mut self, scope: Scope<'_>, how: &DropHow, stopping: bool) -> usize {
         let mut told = 0;
