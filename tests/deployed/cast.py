@@ -6,6 +6,7 @@ import subprocess
 import time
 from dataclasses import dataclass, field
 
+import emulator
 import verdict
 from engine import Engine
 from feed import Feed
@@ -70,16 +71,50 @@ class Cast:
         self.stack.scale(count)
         wait_until(lambda: len(self.stack.tasks()) == count or self.stack.running_images(), 60, f"{count} tasks run")
 
-    def kill_a_task(self) -> str:
-        """SIGKILL for one task's container, as a host that dies. Returns the task's ARN."""
+    def kill_a_task(self, what: str) -> None:
+        """SIGKILL for one task's container, as a host that dies; and until what it held is open again, and the task replaced.
+
+        Its session is fenced because the task is reported to have ended: that is what the rule for task state changes is for.
+        """
+        count = len(self.stack.tasks())
         task = self.stack.tasks()[0]["taskArn"]
+        session = next(row["session_id"] for row in self.stack.rows("SessionsTable") if row.get("task_arn") == task)
+        held = [row["Pk"].removeprefix("CONN#") for row in self.stack.rows("ConnectionsTable") if row.get("lease_owner") == session]
+        killed_at_ms = self.feed.log()["now_ms"]
         self.engine.docker("kill", self.container_of(task))
-        return task
+        seconds = wait_until(lambda: self.are_open_again(held, killed_at_ms), RECOVERED_WITHIN_S, f"{what}: what the task held is open again")
+        self.say(f"{what}: the {len(held)} connections of the killed task open again after {seconds:.1f} s")
+        wait_until(lambda: self.was_fenced(session), 10, "reconcile says that it fenced the session for the report")
+        wait_until(lambda: len(self.stack.tasks()) == count, 60, "the task is replaced")
+        self.wait_for_connections(what)
+
+    def are_open_again(self, connections: list[str], since_ms: int) -> bool | str:
+        """Whether each has a socket that was opened after `since_ms`, by the feed's clock, and is open."""
+        sockets = {channel["id"]: channel["sockets"] for channel in self.feed.log()["channels"]}
+        missing = [name for name in connections
+                   if not any(one["opened_at_ms"] > since_ms and one["closed_at_ms"] is None for one in sockets[name])]
+        return not missing or f"{len(missing)} of {len(connections)} are not, such as {missing[:3]}"
+
+    def was_fenced(self, session: str) -> bool:
+        lines = self.stack.log_lines("reconcile", session)
+        return any('"event":"fence"' in line and "its task is reported stopped" in line for line in lines)
 
     def container_of(self, task: str) -> str:
         found = self.engine.docker("ps", "--quiet", "--no-trunc", "--filter", f"label=com.amazonaws.ecs.task-arn={task}").split()
         assert len(found) == 1, f"{len(found)} containers of task {task}"
         return found[0]
+
+    def containers(self) -> list[str]:
+        """Containers of this stack's tasks."""
+        cluster = f"label=com.amazonaws.ecs.cluster=arn:aws:ecs:{emulator.REGION}:{emulator.ACCOUNT}:cluster/{self.stack.outputs['Cluster']}"
+        return self.engine.docker("ps", "--all", "--quiet", "--filter", cluster).split()
+
+    def was_tried(self, image: str) -> bool:
+        """Whether ECS has a stopped task that was to run this image."""
+        ecs = self.stack.client("ecs")
+        arns = ecs.list_tasks(cluster=self.stack.outputs["Cluster"], desiredStatus="STOPPED")["taskArns"][-100:]
+        tasks = ecs.describe_tasks(cluster=self.stack.outputs["Cluster"], tasks=arns)["tasks"] if arns else []
+        return any(container["image"] == image for task in tasks for container in task["containers"])
 
     def final_verdict(self) -> verdict.Verdict:
         """The feed falls silent, what it sent is stored, and then it is compared."""

@@ -40,10 +40,6 @@ class Feed:
     def stop_all_channels(self) -> None:
         self._ask("POST", "/stop")
 
-    def drop(self) -> int:
-        """Resets every socket. Returns how many."""
-        return self._ask("POST", "/drop")["dropped"]
-
     def _ask(self, method: str, path: str) -> dict:
         request = urllib.request.Request(f"{self._control}{path}", method=method)
         with urllib.request.urlopen(request, timeout=30) as answer:

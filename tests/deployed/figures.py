@@ -237,7 +237,6 @@ def table(functions: dict[str, Measured], image: int | None) -> str:
 def too_much(functions: dict[str, Measured], image: int | None) -> list[str]:
     """What is beyond its limit."""
     wrong = [f"{name}: zip of {of.zip_bytes} bytes" for name, of in functions.items() if of.zip_bytes >= 5_000_000]
-    wrong += [f"{name}: cold start of {of.cold_ms:.0f} ms" for name, of in functions.items() if of.cold_ms >= 100]
     return wrong + ([f"image: {image} bytes over its base"] if image is not None and image >= 25_000_000 else [])
 
 

@@ -39,6 +39,7 @@ def worker_base(engine: Engine, work_dir: Path) -> str:
     """The name of the base for the worker's image: distroless, or the like of it from packages. Raises EngineError."""
     if engine.has_image(PUBLIC_WORKER_BASE) or _pull(engine, PUBLIC_WORKER_BASE):
         return PUBLIC_WORKER_BASE
+    print(f"substituted: {PUBLIC_WORKER_BASE} by a base from packages, as no registry answers")
     return base_from_packages(engine, work_dir, "leasehold-worker-base", WORKER_PACKAGES)
 
 
@@ -46,6 +47,7 @@ def lambda_base(engine: Engine, work_dir: Path) -> str:
     """The base on which sam runs functions, under the name that sam looks for. Raises EngineError."""
     if engine.has_image(LAMBDA_BASE) or _pull(engine, LAMBDA_BASE):
         return LAMBDA_BASE
+    print(f"substituted: {LAMBDA_BASE} by a base from packages, as no registry answers")
     image = base_from_packages(engine, work_dir, "leasehold-lambda-base", LAMBDA_PACKAGES, LAMBDA_COMMANDS)
     engine.docker("tag", image, LAMBDA_BASE)
     # Both names are Amazon's: they must not stay on an engine that is used for other things.

@@ -68,7 +68,7 @@ class Watch:
     def __init__(self, variables: dict[str, str], log: Path):
         """Starts it. `variables` are the functions'. Raises RuntimeError with the end of its log."""
         self._log = log
-        self._port = free_port("127.0.0.1")
+        self._port = emulator.free_port("127.0.0.1")
         self._environment = with_tools() | emulator.credentials()
         # The flags of the build, so that nothing is compiled again.
         options = ["--release", "--target", TARGET, "--ignore-changes", "-A", "127.0.0.1", "-P", str(self._port)]
@@ -138,13 +138,6 @@ def as_json(text: str) -> object:
         except ValueError:
             continue
     return None
-
-
-def free_port(address: str) -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind((address, 0))
-        return probe.getsockname()[1]
 
 
 def answers(address: str, port: int) -> bool:

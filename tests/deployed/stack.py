@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 
 import boto3
-from botocore.config import Config
 
 import emulator
 import template
@@ -59,10 +58,7 @@ class Stack:
         return {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])}
 
     def client(self, service: str):
-        keys = emulator.credentials()
-        return boto3.client(service, endpoint_url=self.endpoint, region_name=emulator.REGION, aws_access_key_id=keys["AWS_ACCESS_KEY_ID"],
-                            aws_secret_access_key=keys["AWS_SECRET_ACCESS_KEY"],
-                            config=Config(retries={"mode": "standard", "max_attempts": 3}, read_timeout=60))
+        return emulator.client(service, self.endpoint)
 
     # ------------------------------------------------------------ what a user does
 
@@ -88,20 +84,13 @@ class Stack:
             start = {"ExclusiveStartKey": page["LastEvaluatedKey"]}
 
     def _table(self, output: str):
-        keys = emulator.credentials()
-        resource = boto3.resource("dynamodb", endpoint_url=self.endpoint, region_name=emulator.REGION,
-                                  aws_access_key_id=keys["AWS_ACCESS_KEY_ID"], aws_secret_access_key=keys["AWS_SECRET_ACCESS_KEY"])
-        return resource.Table(self.outputs[output])
+        return boto3.resource("dynamodb", endpoint_url=self.endpoint, **emulator.client_settings()).Table(self.outputs[output])
 
     # ------------------------------------------------------------ the workers' service
 
     def scale(self, count: int) -> None:
         """Sets the number of tasks, as people do: the template never does."""
         self.client("ecs").update_service(cluster=self.outputs["Cluster"], service=self.outputs["WorkerService"], desiredCount=count)
-
-    def service(self) -> dict:
-        answer = self.client("ecs").describe_services(cluster=self.outputs["Cluster"], services=[self.outputs["WorkerService"]])
-        return answer["services"][0]
 
     def tasks(self) -> list[dict]:
         """The running tasks."""
@@ -144,23 +133,18 @@ def with_functions(built: Path, copy: Path, binaries: Path) -> Path:
     return copy
 
 
-def without_action(built: Path, copy: Path, role: str, statement: str, action: str, keep: str = "") -> Path:
-    """A copy of a built folder whose template lacks an action: `action` of the statement `statement` (its Sid) of `role`.
-
-    With `keep`, the action stays for the resource of that logical id, which is one of the statement's.
-    """
+def without_permission(built: Path, copy: Path, role: str, statement: str, action: str = "", resource: str = "") -> Path:
+    """A copy of a built folder whose template lacks a permission: `action`, or `resource` (a logical id), of the statement of `role` with
+    that Sid."""
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(built, copy)
     contents = template.read(copy / "template.yaml").raw
     statements = contents["Resources"][role]["Properties"]["Policies"][0]["PolicyDocument"]["Statement"]
     wanted = next(entry for entry in statements if entry.get("Sid") == statement)
-    if keep:
-        wanted["Resource"] = [resource for resource in wanted["Resource"] if keep in json.dumps(resource)]
-        assert len(wanted["Resource"]) == 1
-    else:
-        actions = wanted["Action"] if isinstance(wanted["Action"], list) else [wanted["Action"]]
-        assert action in actions
-        wanted["Action"] = [other for other in actions if other != action] or ["dynamodb:DescribeTable"]
+    kind, unwanted = ("Action", action) if action else ("Resource", resource)
+    kept = [one for one in wanted[kind] if unwanted not in json.dumps(one)]
+    assert len(kept) == len(wanted[kind]) - 1, f"{role} has {len(wanted[kind]) - len(kept)} of {unwanted}"
+    wanted[kind] = kept
     (copy / "template.yaml").write_text(json.dumps(contents))
     return copy
 

@@ -73,7 +73,7 @@ def _has_comment(text: str, role: str, sid: str | None) -> bool:
 # Who sends to which queue, besides roles that may: Lambda sends what failed with the function's own role.
 SENDERS = {
     "DesiredStateRole": {"ClaimsQueue", "FailedEventsQueue"},
-    "ReconcileRole": {"ClaimsQueue", "TicksQueue", "FailedEventsQueue"},
+    "ReconcileRole": {"ClaimsQueue", "TicksQueue"},
     "WorkerRole": {"ClaimsQueue"},
 }
 

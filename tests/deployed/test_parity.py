@@ -7,7 +7,6 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import boto3
 import pytest
 
 import emulator
@@ -32,13 +31,11 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict]:
         yield json.loads(described.read_text())
     finally:
         process.terminate()
-        process.wait(30)
-
-
-def client(service: str, endpoint: str):
-    keys = emulator.credentials()
-    return boto3.client(service, endpoint_url=endpoint, region_name=emulator.REGION, aws_access_key_id=keys["AWS_ACCESS_KEY_ID"],
-                        aws_secret_access_key=keys["AWS_SECRET_ACCESS_KEY"])
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def shape_of(table: dict) -> dict:
@@ -53,7 +50,7 @@ def shape_of(table: dict) -> dict:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_a_local_table_has_the_keys_indexes_and_stream_of_the_stacks(local: dict, stack: Stack, name: str):
-    here = client("dynamodb", local["dynamodb"]).describe_table(TableName=local["tables"][name])["Table"]
+    here = emulator.client("dynamodb", local["dynamodb"]).describe_table(TableName=local["tables"][name])["Table"]
     there = stack.client("dynamodb").describe_table(TableName=stack.outputs[TABLES[name]])["Table"]
     assert shape_of(here) == shape_of(there)
 
@@ -61,7 +58,7 @@ def test_a_local_table_has_the_keys_indexes_and_stream_of_the_stacks(local: dict
 @pytest.mark.parametrize("name", QUEUES)
 def test_a_local_queue_has_the_times_of_the_stacks(local: dict, stack: Stack, name: str):
     wanted = [*ATTRIBUTES, "RedrivePolicy"]
-    here = client("sqs", local["sqs"]).get_queue_attributes(QueueUrl=local["queues"][name], AttributeNames=wanted)["Attributes"]
+    here = emulator.client("sqs", local["sqs"]).get_queue_attributes(QueueUrl=local["queues"][name], AttributeNames=wanted)["Attributes"]
     there = stack.client("sqs").get_queue_attributes(QueueUrl=stack.outputs[QUEUES[name]], AttributeNames=wanted)["Attributes"]
     assert {key: here[key] for key in ATTRIBUTES} == {key: there[key] for key in ATTRIBUTES}
     receives = [json.loads(found["RedrivePolicy"])["maxReceiveCount"] if "RedrivePolicy" in found else None for found in (here, there)]

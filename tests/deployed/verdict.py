@@ -9,6 +9,8 @@ from itertools import pairwise
 
 # The feed sees the end of one socket and the opening of the next in two tasks: that much may be a delay of its own.
 OVERLAP_TOLERANCE_MS = 500
+# How long a message may be on its way from a socket to the table. A worker that is killed takes with it what it had not stored.
+ON_THE_WAY_MS = 3_000
 
 
 @dataclass
@@ -19,6 +21,7 @@ class Verdict:
     stored: int = 0
     lost: list[str] = field(default_factory=list)
     missed: int = 0
+    unexplained: list[str] = field(default_factory=list)
     doubled: list[str] = field(default_factory=list)
     out_of_order: list[str] = field(default_factory=list)
     overlaps: dict[str, int] = field(default_factory=dict)
@@ -58,12 +61,20 @@ def judge_channel(channel: dict, stored: list[tuple[str, int | None]], verdict: 
         verdict.lost += absent
     else:
         verdict.missed += len(absent)
+        times = {message["payload"]: message["at_ms"] for message in channel["emitted"]}
+        verdict.unexplained += [payload for payload in absent if not in_a_gap(times[payload], channel["sockets"])]
     verdict.doubled += sorted({payload for payload in payloads if payloads.count(payload) > 1})
     numbers = [number for _, number in stored if number is not None]
     verdict.out_of_order += [f"{channel['id']}: {later} after {earlier}" for earlier, later in pairwise(numbers) if later <= earlier]
     longest = longest_overlap_ms(channel["sockets"])
     if longest > OVERLAP_TOLERANCE_MS:
         verdict.overlaps[channel["id"]] = longest
+
+
+def in_a_gap(at_ms: int, sockets: list[dict]) -> bool:
+    """Whether no socket was open then, or the one that was ended soon after: what is on its way when a socket ends cannot be asked for again."""
+    open_then = [one for one in sockets if one["opened_at_ms"] <= at_ms and (one["closed_at_ms"] is None or at_ms < one["closed_at_ms"])]
+    return all(one["closed_at_ms"] is not None and one["closed_at_ms"] - at_ms < ON_THE_WAY_MS for one in open_then)
 
 
 def longest_overlap_ms(sockets: list[dict]) -> int:

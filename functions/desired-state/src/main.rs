@@ -1,5 +1,8 @@
 //! The Lambda function `desired-state`, on the stream of `connections`.
 
+// The futures of the SDK lie deep inside each other. How deep the compiler gets depends on how it is called.
+#![recursion_limit = "256"]
+
 use lambda_runtime::{Error, LambdaEvent, run, service_fn};
 use leasehold_desired_state::{DesiredState, Settings};
 use serde_json::Value;

@@ -1,5 +1,8 @@
 //! The Lambda function `reconcile`, on a schedule, on the queue `ticks`, and on task state changes of ECS.
 
+// The futures of the SDK lie deep inside each other. How deep the compiler gets depends on how it is called.
+#![recursion_limit = "256"]
+
 use lambda_runtime::{Error, LambdaEvent, run, service_fn};
 use leasehold::clock::{Clock, SystemClock};
 use leasehold_reconcile::{Reconcile, Settings};

@@ -318,7 +318,7 @@ impl Wiring {
         });
         let invoker = Arc::new(Invoker::new(Arc::new(function), FUNCTION_TIMEOUT_MS));
         let clock = self.settings.clock.clone();
-        let queue = AsyncInvoker::new(invoker.clone(), RECONCILE_EVENTS, self.failures(), clock, self.seed(0));
+        let queue = AsyncInvoker::new(invoker.clone(), RECONCILE_EVENTS, None, clock, self.seed(0));
         ReconcileSource { invoker, queue }
     }
 
