@@ -9,6 +9,7 @@ Standard library and the `docker` command only. What needs the engine gets `Engi
 from __future__ import annotations
 
 import atexit
+import hashlib
 import ipaddress
 import json
 import os
@@ -16,6 +17,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -56,7 +58,7 @@ class Engine:
         """
         if _answers(os.environ.get("DOCKER_HOST")):
             return cls(os.environ.get("DOCKER_HOST"))
-        work_dir = work_dir.resolve()
+        work_dir = _short(work_dir.resolve())
         host = f"unix://{work_dir / 'docker.sock'}"
         running = _pid_in(work_dir / "dockerd.pid", "dockerd")
         if running and _answers(host):
@@ -76,8 +78,6 @@ class Engine:
 
     @classmethod
     def _start(cls, work_dir: Path, host: str) -> Engine:
-        if len(str(work_dir / "exec/containerd/containerd-debug.sock")) > MAX_SOCKET_PATH:
-            raise EngineError(f"{work_dir} is too long a path for the engine's sockets: choose a shorter one")
         work_dir.mkdir(parents=True, exist_ok=True)
         log = work_dir / "dockerd.log"
         # The storage driver is dockerd's choice: overlay2 where the file system can, vfs where not.
@@ -221,6 +221,14 @@ class Engine:
 
     def __exit__(self, *_exception) -> None:
         self.stop()
+
+
+def _short(work_dir: Path) -> Path:
+    """`work_dir`, or where its path is too long for the engine's sockets a directory that is always the same for it."""
+    if len(str(work_dir / "exec/containerd/containerd-debug.sock")) <= MAX_SOCKET_PATH:
+        return work_dir
+    name = hashlib.sha256(str(work_dir).encode()).hexdigest()[:12]
+    return Path(tempfile.gettempdir()) / f"leasehold-engine-{name}"
 
 
 def _answers(host: str | None) -> bool:

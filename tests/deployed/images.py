@@ -118,7 +118,13 @@ def _unpacked(scratch: Path, packages: tuple[str, ...], commands: tuple[str, ...
         (root / folder).mkdir(parents=True)
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
         raise EngineError("no registry can be reached, and a base of packages needs apt-get and dpkg-deb")
-    _call(["apt-get", "download", *packages], cwd=downloads)
+    download = ["apt-get", "download", *packages]
+    try:
+        _call(download, cwd=downloads)
+    except EngineError:
+        # The lists may be old, or none.
+        _call(["apt-get", "update"], cwd=downloads)
+        _call(download, cwd=downloads)
     for package in sorted(downloads.glob("*.deb")):
         _call(["dpkg-deb", "-x", package, root])
     # What the package's own script would do, which is not run.
