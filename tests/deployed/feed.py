@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import select
 import subprocess
 import urllib.request
 from pathlib import Path
 
+START_TIMEOUT_S = 20
 STOP_TIMEOUT_S = 20
 
 
@@ -17,7 +19,12 @@ class Feed:
         command = [str(program), "feed", "--listen", f"{address}:0", "--control", "127.0.0.1:0", "--interval-ms", str(interval_ms)]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout
-        said = json.loads(self._process.stdout.readline())
+        ready, _, _ = select.select([self._process.stdout], [], [], START_TIMEOUT_S)
+        line = self._process.stdout.readline() if ready else ""
+        if not line:
+            self.close()
+            raise RuntimeError(f"{' '.join(command)} does not say where it listens")
+        said = json.loads(line)
         self._url, self._control = said["feed"], said["control"]
 
     def url(self, channel: str) -> str:

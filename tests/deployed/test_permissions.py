@@ -1,6 +1,7 @@
 """The stack where permissions are checked, and what people see when one is missing.
 
-The emulator runs with AUTH=true: functions act as their roles, tasks as the task role.
+The emulator runs with AUTH=true: functions act as their roles, tasks as the task role. One story, told in order: each test deploys the
+template that it needs over that of the one before.
 """
 
 from __future__ import annotations
