@@ -62,6 +62,10 @@ class Cast:
         replaying = {name for name in self.connections if not name.startswith("live-")}
         wait_until(lambda: replaying <= set(verdict.stored_payloads(self.stack.rows("MessagesTable"))), 30, "a message of each is stored")
 
+    def versions(self) -> set[str]:
+        """What the sessions that live say of their workers' version."""
+        return {row["version"] for row in self.stack.rows("SessionsTable") if row.get("session_state") == "ACTIVE"}
+
     def last_words(self) -> str:
         """What the workers and the functions last said, for people who look for the reason."""
         lines = [f"{group}: {line[:400]}" for group in ("worker", "desired-state", "reconcile") for line in self.stack.log_lines(group)[-6:]]
@@ -105,9 +109,9 @@ class Cast:
         return found[0]
 
     def containers(self) -> list[str]:
-        """Containers of this stack's tasks."""
+        """Containers of this stack's tasks that run."""
         cluster = f"label=com.amazonaws.ecs.cluster=arn:aws:ecs:{emulator.REGION}:{emulator.ACCOUNT}:cluster/{self.stack.outputs['Cluster']}"
-        return self.engine.docker("ps", "--all", "--quiet", "--filter", cluster).split()
+        return self.engine.docker("ps", "--quiet", "--filter", cluster).split()
 
     def was_tried(self, image: str) -> bool:
         """Whether ECS has a stopped task that was to run this image."""

@@ -129,7 +129,10 @@ def with_functions(built: Path, copy: Path, binaries: Path) -> Path:
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(built, copy)
     for function, binary in (("DesiredStateFunction", "desired-state"), ("ReconcileFunction", "reconcile")):
-        shutil.copyfile(binaries / binary, copy / function / "bootstrap")
+        shipped = copy / function / "bootstrap"
+        other = (binaries / binary).read_bytes()
+        assert other != shipped.read_bytes(), f"{binaries / binary} is this version's"
+        shipped.write_bytes(other)
     return copy
 
 

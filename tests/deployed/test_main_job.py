@@ -128,6 +128,7 @@ def test_new_functions_work_with_old_workers(cast: Cast):
     cast.stack.built = places.BUILT
     cast.stack.deploy()
     assert len(cast.stack.tasks()) == 3, "an update of the stack sets no count"
+    assert all(version.endswith("-before") for version in cast.versions()), cast.versions()
     cast.kill_a_task("new functions, old workers, a task killed")
 
 
@@ -136,6 +137,7 @@ def test_new_workers_take_over_from_old_ones_in_a_rolling_deployment(cast: Cast,
     wait_until(lambda: cast.stack.running_images() == [worker_images.new] * 3 or str(cast.stack.running_images()), 120,
                "three tasks of the new image, and no other")
     cast.wait_for_connections("new functions, new workers")
+    assert not any(version.endswith("-before") for version in cast.versions()), cast.versions()
 
 
 def test_old_functions_work_with_new_workers(cast: Cast, old_functions):
@@ -197,7 +199,7 @@ def test_nothing_replayable_is_lost_nothing_is_doubled_and_nobody_had_two_socket
     assert judged.lost == []
     assert judged.doubled == []
     assert judged.out_of_order == []
-    assert judged.unexplained == [], "feeds that cannot replay were open, and what they sent is not stored"
+    assert judged.unexplained == [], "written to sockets that lived on, and not stored"
     # Allowed for the row that was overwritten, and for nobody else.
     assert judged.overlaps.pop(OVERWRITTEN, 0) <= OVERWRITTEN_OVERLAP_MS
     assert judged.overlaps == {}
@@ -222,7 +224,8 @@ def test_removed_the_stack_leaves_what_users_stored_and_no_task(cast: Cast):
 
     wait_until(gone, 120, "the stack is gone")
     assert set(tables) <= set(cast.stack.client("dynamodb").list_tables()["TableNames"])
-    wait_until(lambda: not cast.containers(), 30, "no container of a task is left")
+    # A worker whose tables are gone takes up to 19 s for its end: docs/settings.md.
+    wait_until(lambda: not cast.containers() or str(cast.containers()), 60, "no container of a task runs")
 
 
 def code_of(name: str, document: Path) -> str:

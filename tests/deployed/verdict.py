@@ -61,8 +61,7 @@ def judge_channel(channel: dict, stored: list[tuple[str, int | None]], verdict: 
         verdict.lost += absent
     else:
         verdict.missed += len(absent)
-        times = {message["payload"]: message["at_ms"] for message in channel["emitted"]}
-        verdict.unexplained += [payload for payload in absent if not in_a_gap(times[payload], channel["sockets"])]
+        verdict.unexplained += [payload for payload in absent if was_delivered(payload, channel)]
     verdict.doubled += sorted({payload for payload in payloads if payloads.count(payload) > 1})
     numbers = [number for _, number in stored if number is not None]
     verdict.out_of_order += [f"{channel['id']}: {later} after {earlier}" for earlier, later in pairwise(numbers) if later <= earlier]
@@ -71,10 +70,12 @@ def judge_channel(channel: dict, stored: list[tuple[str, int | None]], verdict: 
         verdict.overlaps[channel["id"]] = longest
 
 
-def in_a_gap(at_ms: int, sockets: list[dict]) -> bool:
-    """Whether no socket was open then, or the one that was ended soon after: what is on its way when a socket ends cannot be asked for again."""
-    open_then = [one for one in sockets if one["opened_at_ms"] <= at_ms and (one["closed_at_ms"] is None or at_ms < one["closed_at_ms"])]
-    return all(one["closed_at_ms"] is not None and one["closed_at_ms"] - at_ms < ON_THE_WAY_MS for one in open_then)
+def was_delivered(payload: str, channel: dict) -> bool:
+    """Whether the feed wrote it to a socket that lived long enough for it to be stored: what is on its way when a socket ends cannot be asked
+    for again."""
+    ends = {one["id"]: one["closed_at_ms"] for one in channel["sockets"]}
+    writes = [write for write in channel["written"] if write["payload"] == payload]
+    return any(ends[write["socket"]] is None or ends[write["socket"]] - write["at_ms"] >= ON_THE_WAY_MS for write in writes)
 
 
 def longest_overlap_ms(sockets: list[dict]) -> int:
