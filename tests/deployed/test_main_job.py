@@ -213,7 +213,10 @@ def test_no_event_failed_and_no_claim_died(cast: Cast):
     assert [line for line in errors if '"event":"fence"' not in line] == []
 
 
-def test_removed_the_stack_leaves_what_users_stored_and_no_task(cast: Cast):
+def test_scaled_in_to_nothing_and_removed_the_stack_leaves_what_users_stored_and_no_task(cast: Cast):
+    cast.scale(0)
+    # A worker takes up to 19 s for its end: docs/settings.md.
+    wait_until(lambda: not cast.containers() or str(cast.containers()), 60, "no container of a task runs")
     tables = [cast.stack.outputs[name] for name in ("ConnectionsTable", "MessagesTable")]
     cast.stack.delete()
     cloudformation = cast.stack.client("cloudformation")
@@ -224,8 +227,6 @@ def test_removed_the_stack_leaves_what_users_stored_and_no_task(cast: Cast):
 
     wait_until(gone, 120, "the stack is gone")
     assert set(tables) <= set(cast.stack.client("dynamodb").list_tables()["TableNames"])
-    # A worker whose tables are gone takes up to 19 s for its end: docs/settings.md.
-    wait_until(lambda: not cast.containers() or str(cast.containers()), 60, "no container of a task runs")
 
 
 def code_of(name: str, document: Path) -> str:
