@@ -10,6 +10,8 @@ from pathlib import Path
 # "Deploying Rust functions to Lambda" names no version; Amazon Linux 2023, on which provided.al2023 is based, has glibc 2.34:
 # https://docs.aws.amazon.com/linux/al2023/ug/core-glibc.html
 AL2023_GLIBC = (2, 34)
+# What a function may weigh.
+MAX_ZIP_BYTES = 5_000_000
 
 
 def zip_bytes(folder: Path) -> int:

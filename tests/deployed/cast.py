@@ -27,7 +27,6 @@ class Cast:
     stack: Stack
     feed: Feed
     connections: list[str] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)
 
     def write_rows(self, replaying: int = REPLAYING, live: int = LIVE) -> None:
         """Rows as a user writes them: three attributes by hand, or with what it takes to resume."""
@@ -136,7 +135,6 @@ class Cast:
         return not lost or f"{len(lost)} are not:\n{verdict.story_of(lost[0].rsplit('-', 1)[0], log, messages)}"
 
     def say(self, line: str) -> None:
-        self.said.append(line)
         print(line, flush=True)
 
 

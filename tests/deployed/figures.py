@@ -236,8 +236,8 @@ def table(functions: dict[str, Measured], image: int | None) -> str:
 
 def too_much(functions: dict[str, Measured], image: int | None) -> list[str]:
     """What is beyond its limit."""
-    wrong = [f"{name}: zip of {of.zip_bytes} bytes" for name, of in functions.items() if of.zip_bytes >= 5_000_000]
-    return wrong + ([f"image: {image} bytes over its base"] if image is not None and image >= 25_000_000 else [])
+    wrong = [f"{name}: zip of {of.zip_bytes} bytes" for name, of in functions.items() if of.zip_bytes >= artifacts.MAX_ZIP_BYTES]
+    return wrong + ([f"image: {image} bytes over its base"] if image is not None and image >= images.MAX_ADDED_BYTES else [])
 
 
 def main() -> int:

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import boto3
 import pytest
 
 import emulator
@@ -30,7 +29,7 @@ class Store:
 
     def session_states(self) -> list[str]:
         """What the rows of `sessions` say of themselves."""
-        dynamodb = _client("dynamodb", self.endpoint)
+        dynamodb = emulator.client("dynamodb", self.endpoint)
         rows = dynamodb.scan(TableName=self.settings["SESSIONS_TABLE"], ConsistentRead=True)["Items"]
         return [row["session_state"]["S"] for row in rows if "session_state" in row]
 
@@ -80,21 +79,15 @@ def store(store_endpoint: str) -> Store:
     return Store(store_endpoint, _make_tables(store_endpoint, f"t{uuid.uuid4().hex[:8]}"))
 
 
-def _client(service: str, endpoint: str):
-    keys = emulator.credentials()
-    names = dict(aws_access_key_id=keys["AWS_ACCESS_KEY_ID"], aws_secret_access_key=keys["AWS_SECRET_ACCESS_KEY"])
-    return boto3.client(service, endpoint_url=endpoint, region_name=emulator.REGION, **names)
-
-
 def _make_tables(endpoint: str, prefix: str) -> dict[str, str]:
     """Makes what a worker needs; the settings that name it. The template's own tables are another test's matter."""
-    dynamodb = _client("dynamodb", endpoint)
+    dynamodb = emulator.client("dynamodb", endpoint)
     by_owner = {"IndexName": "by_owner", "KeySchema": _schema("lease_owner"), "Projection": {"ProjectionType": "ALL"}}
     names = {f"{name.upper()}_TABLE": f"{prefix}-{name}" for name in ("connections", "sessions", "messages")}
     _make_table(dynamodb, names["CONNECTIONS_TABLE"], ["Pk"], ["Pk", "lease_owner"], GlobalSecondaryIndexes=[by_owner])
     _make_table(dynamodb, names["SESSIONS_TABLE"], ["session_id"], ["session_id"])
     _make_table(dynamodb, names["MESSAGES_TABLE"], ["Pk", "Sk"], ["Pk", "Sk"])
-    claims = _client("sqs", endpoint).create_queue(QueueName=f"{prefix}-claims")["QueueUrl"]
+    claims = emulator.client("sqs", endpoint).create_queue(QueueName=f"{prefix}-claims")["QueueUrl"]
     return {**names, "CLAIMS_QUEUE_URL": claims, "AWS_ENDPOINT_URL": endpoint, **emulator.credentials()}
 
 

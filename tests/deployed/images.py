@@ -14,8 +14,8 @@ import tempfile
 from pathlib import Path
 
 from engine import Engine, EngineError
+from places import REPOSITORY
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 DOCKERFILE = REPOSITORY / "worker" / "Dockerfile"
 # The default of the Dockerfile's BASE.
 PUBLIC_WORKER_BASE = "gcr.io/distroless/cc-debian12:nonroot"
@@ -24,6 +24,8 @@ LAMBDA_BASE = "public.ecr.aws/lambda/provided:al2023-x86_64"
 # What sam builds on it, and keeps.
 LAMBDA_IMAGE = "public.ecr.aws/lambda/provided:al2023-rapid-x86_64"
 PULL_TIMEOUT_S = 180
+# What the worker may add to its base.
+MAX_ADDED_BYTES = 25_000_000
 
 # What distroless/cc consists of: https://github.com/GoogleContainerTools/distroless/blob/main/cc/README.md
 WORKER_PACKAGES = ("libc6", "libgcc-s1", "ca-certificates", "tzdata")

@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+# `cargo lambda` builds for a target by name, and so does whoever wants to share what it compiles.
+TARGET = "x86_64-unknown-linux-gnu"
 WORK_DIR = Path(os.environ.get("LEASEHOLD_WORK_DIR", REPOSITORY / "target" / "deployed"))
 # The shipped binaries, and those of the version before (made by `run`, stage `old`).
-BINARIES = Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target")) / "x86_64-unknown-linux-gnu" / "release"
-BINARIES = Path(os.environ.get("LEASEHOLD_BINARIES", BINARIES))
+BINARIES = Path(os.environ.get("LEASEHOLD_BINARIES", REPOSITORY / "target" / TARGET / "release"))
 OLD_BINARIES = Path(os.environ.get("LEASEHOLD_OLD_BINARIES", WORK_DIR / "old"))
 # What `sam build` has made.
 BUILT = Path(os.environ.get("LEASEHOLD_BUILT", REPOSITORY / ".aws-sam" / "build"))

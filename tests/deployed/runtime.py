@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import emulator
-from places import BUILT, REPOSITORY, TOOLS
+from places import BUILT, REPOSITORY, TARGET, TOOLS
 from toolbox import clean_environment
 
 EVENTS = REPOSITORY / "events"
@@ -38,7 +38,6 @@ GENERATED = {
     ("sqs", "receive-message"): "reconcile",
     ("cloudwatch", "scheduled-event"): "reconcile",
 }
-TARGET = "x86_64-unknown-linux-gnu"
 START_TIMEOUT_S = 60
 # The first request of a function goes through `cargo run`, which looks at every file first.
 INVOKE_TIMEOUT_S = 300

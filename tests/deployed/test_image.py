@@ -22,7 +22,6 @@ pytest_plugins = ["fixtures_engine"]
 START_TIMEOUT_S = 30
 # docs/settings.md: what a shutdown takes at most. The task definition gives it 120 s.
 SHUTDOWN_TIMEOUT_S = 19
-MAX_ADDED_BYTES = 25_000_000
 # As strict as a task definition can be: nothing to write on, no capability, no way to new rights.
 STRICT = ("--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges")
 
@@ -88,7 +87,7 @@ def test_the_image_adds_less_than_25_mb_to_its_base(
         pytest.skip("a debug build is larger: say it of the release build")
     added = images.added_bytes(engine, worker_image, worker_base)
     record_property("added_bytes", added)
-    assert worker_binary.stat().st_size <= added < MAX_ADDED_BYTES
+    assert worker_binary.stat().st_size <= added < images.MAX_ADDED_BYTES
 
 
 def test_the_image_says_what_it_is_and_which_version(engine: Engine, worker_image: str):

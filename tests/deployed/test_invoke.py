@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import boto3
 import pytest
 
 import emulator
@@ -62,10 +61,7 @@ class Data:
     variables: dict[str, str]
 
     def client(self, service: str):
-        keys = emulator.credentials()
-        endpoint = self.variables["AWS_ENDPOINT_URL"]
-        return boto3.client(service, endpoint_url=endpoint, region_name=emulator.REGION, aws_access_key_id=keys["AWS_ACCESS_KEY_ID"],
-                            aws_secret_access_key=keys["AWS_SECRET_ACCESS_KEY"])
+        return emulator.client(service, self.variables["AWS_ENDPOINT_URL"])
 
     def started(self, connection: str) -> None:
         """Writes a row as a user does, by hand."""
