@@ -1,6 +1,7 @@
 //! Settings of every binary: environment variables with their unit in the name. `main` hands its lookup in, tests a map.
 
 use crate::aws::Tables;
+use crate::decide::scope::LeaseScope;
 use crate::decide::timing::Timing;
 
 /// Finds a variable by name.
@@ -124,12 +125,12 @@ fn table(lookup: Lookup<'_>, name: &'static str) -> Result<String, SettingError>
     required(lookup, name, "the name of a DynamoDB table")
 }
 
-/// The protocol's numbers: the defaults, less what is set, such as `LEASE_MS`. All processes of a deployment need the same.
+/// What is leased (`LEASE_SCOPE`) and the protocol's numbers: the defaults, less what is set, such as `LEASE_MS`. All processes of a deployment need the same.
 ///
 /// # Errors
 /// [`SettingError`] naming the variable and what belongs there.
 pub fn timing(lookup: Lookup<'_>) -> Result<Timing, SettingError> {
-    let mut timing = Timing::default();
+    let mut timing = Timing { scope: lease_scope(lookup)?, ..Timing::default() };
     for (name, field) in fields(&mut timing) {
         if let Some(value) = bounded(lookup, name, " of milliseconds", 1..=MAX_MS)? {
             *field = value;
@@ -138,10 +139,22 @@ pub fn timing(lookup: Lookup<'_>) -> Result<Timing, SettingError> {
     check(timing)
 }
 
+const LEASE_SCOPE: &str = "LEASE_SCOPE";
+
+fn lease_scope(lookup: Lookup<'_>) -> Result<LeaseScope, SettingError> {
+    let Some(found) = optional(lookup, LEASE_SCOPE) else { return Ok(LeaseScope::default()) };
+    LeaseScope::from_text(&found).ok_or(SettingError::Wrong {
+        name: LEASE_SCOPE,
+        found,
+        wanted: "worker or connection",
+    })
+}
+
 /// The variables that say these numbers, for a process that is to have the same.
 #[must_use]
 pub fn timing_variables(timing: &Timing) -> Vec<(&'static str, String)> {
-    fields(&mut timing.clone()).into_iter().map(|(name, field)| (name, field.to_string())).collect()
+    let numbers = fields(&mut timing.clone()).map(|(name, field)| (name, field.to_string()));
+    [(LEASE_SCOPE, timing.scope.as_str().to_owned())].into_iter().chain(numbers).collect()
 }
 
 /// Each number under the name of its variable.
@@ -212,6 +225,18 @@ mod tests {
         }
         let error = number(&|_| Some("9".into()), "X", 1, 2..=8).unwrap_err().to_string();
         assert_eq!(error, "X is \"9\": it must be a whole number from 2 to 8");
+    }
+
+    #[test]
+    fn the_lease_scope_is_one_of_two_words_and_reaches_other_processes() {
+        assert_eq!(with("LEASE_SCOPE", "worker"), Ok(Timing::default()));
+        let connection = with("LEASE_SCOPE", "connection").unwrap();
+        assert_eq!(connection.scope, LeaseScope::Connection);
+        let error = with("LEASE_SCOPE", "row").unwrap_err();
+        assert_eq!(error, "LEASE_SCOPE is \"row\": it must be worker or connection");
+        let variables = timing_variables(&connection);
+        let lookup = |name: &str| variables.iter().find(|(said, _)| *said == name).map(|(_, value)| value.clone());
+        assert_eq!(timing(&lookup), Ok(connection));
     }
 
     #[test]

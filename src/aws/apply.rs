@@ -86,8 +86,9 @@ async fn write_row(store: &Store, plan: &Plan, now: Now) -> (Applied, Result<(),
             Action::Mark(_) | Action::Claim { .. } => continue,
             Action::Reap(expected) => ("reap", store.reap(id, expected, now.upper_ms).await, &mut done.reaped),
             Action::Stamp { free_at_ms } => ("stamp", store.stamp(id, *free_at_ms).await, &mut done.stamped),
-            Action::Restamp { epoch, expires_at_ms, free_at_ms } => {
-                ("restamp", store.restamp(id, *epoch, *expires_at_ms, *free_at_ms).await, &mut done.stamped)
+            Action::Restamp { owner, epoch, expires_at_ms, free_at_ms } => {
+                let outcome = store.restamp(id, owner.as_ref(), *epoch, *expires_at_ms, *free_at_ms).await;
+                ("restamp", outcome, &mut done.stamped)
             }
             Action::WriteFault(fault) => {
                 tracing::warn!(event = "bad_row", connection = %id, fault, "a row is not usable");

@@ -46,7 +46,7 @@ impl Store {
         self.get(&self.clients.bulk, &self.tables.connections, key(attr::PK, id.pk())).await
     }
 
-    /// Takes a connection: STARTED, and owner and epoch as they were read; a free row must be free at `now_ms`.
+    /// Takes a connection: STARTED, and the lease as it was read.
     ///
     /// # Errors
     /// [`StoreError`]; after `Unknown` the same `acquire` may be sent again until it is answered.
@@ -57,20 +57,36 @@ impl Store {
         acquire: &Acquire,
         since_ms: u64,
     ) -> Result<Written, StoreError> {
-        let mut update = Update::new()
+        let update = Update::new()
             .set(attr::LEASE_OWNER, s(me.as_str()))
             .set(attr::LEASE_EPOCH, n(acquire.epoch))
             .set(attr::OBSERVED_STATE, s(ObservedState::Connecting.as_str()))
             .set(attr::OBSERVED_SINCE_MS, n(since_ms))
             .set(attr::OWNERS, AttributeValue::L(acquire.owners.iter().map(s).collect()))
-            .remove(attr::LEASE_EXPIRES_AT_MS)
+            .set_or_remove(attr::LEASE_EXPIRES_AT_MS, acquire.expires_at_ms.map(n))
             .remove(attr::SPEC_CHANGED)
             .remove(attr::REASON)
             .require(attr::DESIRED_STATE, s(DesiredState::STARTED));
-        update = require_expected(update, &acquire.expected);
-        if acquire.expected.owner.is_none() {
-            update = update.require_absent_or_at_most(attr::LEASE_EXPIRES_AT_MS, acquire.now_ms);
-        }
+        self.update_connection(id, require_expected(update, &acquire.expected)).await
+    }
+
+    /// Renews the lease of one row, where rows are leased by themselves. The answer is the row: what its user wants now. Its expiry only
+    /// rises, so that no renewal that lands late moves it back.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn renew_row(
+        &self,
+        id: &ConnectionId,
+        me: &SessionId,
+        epoch: u64,
+        expires_at_ms: u64,
+    ) -> Result<Written, StoreError> {
+        let update = Update::new()
+            .set(attr::LEASE_EXPIRES_AT_MS, n(expires_at_ms))
+            .require(attr::LEASE_OWNER, s(me.as_str()))
+            .require(attr::LEASE_EPOCH, n(epoch))
+            .require_rise(attr::LEASE_EXPIRES_AT_MS, expires_at_ms);
         self.update_connection(id, update).await
     }
 
@@ -110,7 +126,7 @@ impl Store {
         self.update_connection(id, require_mine(update, me, epoch, rules)).await
     }
 
-    /// Frees a row that is not wanted, whose owner is over: owner and epoch as read.
+    /// Frees a row that is not wanted, whose owner is over: the lease as read.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -136,13 +152,14 @@ impl Store {
         self.update_connection(id, update).await
     }
 
-    /// Stamps a free row anew that was stamped too far ahead: no owner, epoch and expiry as read.
+    /// Writes a time anew that lies too far ahead: owner, epoch and expiry as read.
     ///
     /// # Errors
     /// [`StoreError`].
     pub async fn restamp(
         &self,
         id: &ConnectionId,
+        owner: Option<&SessionId>,
         epoch: u64,
         expires_at_ms: u64,
         free_at_ms: u64,
@@ -150,7 +167,7 @@ impl Store {
         let update = Update::new()
             .set(attr::LEASE_EXPIRES_AT_MS, n(free_at_ms))
             .require_exists(attr::PK)
-            .require_absent(attr::LEASE_OWNER)
+            .require_as_read(attr::LEASE_OWNER, owner.map(|owner| s(owner.as_str())))
             .require(attr::LEASE_EPOCH, n(epoch))
             .require(attr::LEASE_EXPIRES_AT_MS, n(expires_at_ms));
         self.update_connection(id, update).await
@@ -232,10 +249,14 @@ fn free(update: Update) -> Update {
 }
 
 fn require_expected(update: Update, expected: &Expected) -> Update {
-    update
+    let update = update
         .require_exists(attr::PK)
         .require_as_read(attr::LEASE_OWNER, expected.owner.as_ref().map(|owner| s(owner.as_str())))
-        .require_as_read(attr::LEASE_EPOCH, expected.epoch.map(n))
+        .require_as_read(attr::LEASE_EPOCH, expected.epoch.map(n));
+    match expected.expired_by_ms {
+        Some(by_ms) => update.require_absent_or_at_most(attr::LEASE_EXPIRES_AT_MS, by_ms),
+        None => update,
+    }
 }
 
 fn require_mine(update: Update, me: &SessionId, epoch: u64, rules: Rules) -> Update {

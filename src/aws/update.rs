@@ -13,6 +13,10 @@ pub struct Update {
     values: HashMap<String, AttributeValue>,
 }
 
+/// How far ahead of a request's own time a stored one may lie. A request can land late, when others have written later times: by 15
+/// minutes at most, since AWS refuses older signatures (AWS, "Troubleshoot Signature Version 4 signing").
+const FARTHEST_AHEAD_MS: u64 = 3_600_000;
+
 /// A string value.
 #[must_use]
 pub fn s(text: impl Into<String>) -> AttributeValue {
@@ -126,10 +130,11 @@ impl Update {
         self
     }
 
-    /// The attribute may only rise to this number: it is absent, below, or so far ahead (above `farthest`) that it was no number of ours.
+    /// The attribute, a time in ms, may only rise to this one: it is absent, below, or so far ahead that nobody of us wrote it.
     #[must_use]
-    pub fn require_rise(mut self, attribute: &str, number: u64, farthest: u64) -> Self {
-        let (name, value, far) = (self.name(attribute), self.value(n(number)), self.value(n(farthest)));
+    pub fn require_rise(mut self, attribute: &str, time_ms: u64) -> Self {
+        let farthest_ms = time_ms.saturating_add(FARTHEST_AHEAD_MS);
+        let (name, value, far) = (self.name(attribute), self.value(n(time_ms)), self.value(n(farthest_ms)));
         self.conditions.push(format!("(attribute_not_exists({name}) OR {name} < {value} OR {name} > {far})"));
         self
     }

@@ -1,23 +1,27 @@
 //! What a worker does with a claim, with a mark, and with the answer to an acquire.
 
 use super::lease_time::Now;
+use super::scope::{expired_by_ms, has_expired, owner_is_over, row_expiry_ms};
 use super::timing::{Rules, Timing};
 use crate::model::{Connection, Session, SessionId};
 
-/// The owner and epoch that were read: the condition of the write that follows.
+/// What was read of a row's lease: the condition of the write that takes it or frees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expected {
     /// The owner that was read.
     pub owner: Option<SessionId>,
     /// The epoch that was read.
     pub epoch: Option<u64>,
+    /// The row's expiry must be absent or at most this, where it decides.
+    pub expired_by_ms: Option<u64>,
 }
 
 impl Expected {
-    /// What a row shows.
+    /// What a row shows that `me` (a worker's session, if it is one) takes or frees at `now`.
     #[must_use]
-    pub fn of(row: &Connection) -> Self {
-        Self { owner: row.lease.owner.clone(), epoch: row.lease.epoch }
+    pub fn of(row: &Connection, me: Option<&SessionId>, now: Now, timing: &Timing) -> Self {
+        let expired_by_ms = expired_by_ms(&row.lease, me, now, timing);
+        Self { owner: row.lease.owner.clone(), epoch: row.lease.epoch, expired_by_ms }
     }
 }
 
@@ -28,8 +32,8 @@ pub struct Acquire {
     pub expected: Expected,
     /// The epoch that is written.
     pub epoch: u64,
-    /// A free row must be free at this lease time.
-    pub now_ms: u64,
+    /// The expiry that is written, where rows are leased by themselves; otherwise it is removed.
+    pub expires_at_ms: Option<u64>,
     /// The row's list of former owners, with the one that is taken over.
     pub owners: Vec<String>,
 }
@@ -58,7 +62,7 @@ pub fn next_epoch(old: Option<u64>, now: Now) -> u64 {
 /// What is known of a row's owner.
 #[derive(Clone, Copy, Debug)]
 pub enum OwnerView<'a> {
-    /// The row has no owner, or it is me: no look was needed.
+    /// No look was needed: the row has no owner, or it is me, or the row's own lease is past.
     NotNeeded,
     /// There is no session row of that name: over, and long gone.
     Gone,
@@ -67,8 +71,9 @@ pub enum OwnerView<'a> {
 }
 
 /// Why the owner of a row that is taken over has ended.
-fn why_over(owner: OwnerView<'_>) -> String {
+fn why_over(row: &Connection, me: &SessionId, owner: OwnerView<'_>) -> String {
     match owner {
+        OwnerView::NotNeeded if row.lease.owner.as_ref() != Some(me) => "its lease of the row expired".into(),
         OwnerView::NotNeeded => "lost its socket, acquired anew".into(),
         OwnerView::Gone => "session gone".into(),
         OwnerView::Session(session) => {
@@ -105,6 +110,12 @@ pub enum ClaimStep {
     Acquire(Acquire),
 }
 
+/// The owner whose session has to be read before a claim of this row can be decided about.
+#[must_use]
+pub fn session_to_read<'r>(row: &'r Connection, me: &SessionId, now: Now, timing: &Timing) -> Option<&'r SessionId> {
+    row.lease.owner.as_ref().filter(|owner| *owner != me && !has_expired(&row.lease, now, timing))
+}
+
 /// Decides about a claim. `row` and `owner` are consistent reads; `me` does not hold the connection.
 #[must_use]
 pub fn on_claim(
@@ -129,18 +140,23 @@ pub fn on_claim(
             }
         }
         Some(owner) if owner == me => {}
-        Some(_) if owner.is_over(now, timing, rules) => {}
+        Some(_) if owner_is_over(&row.lease, owner, now, timing, rules) => {}
         Some(_) => return ClaimStep::Nothing("it has a live owner"),
     }
-    ClaimStep::Acquire(acquire(row, owner, now))
+    ClaimStep::Acquire(acquire(row, owner, me, now, timing))
 }
 
-fn acquire(row: &Connection, owner: OwnerView<'_>, now: Now) -> Acquire {
+fn acquire(row: &Connection, owner: OwnerView<'_>, me: &SessionId, now: Now, timing: &Timing) -> Acquire {
     let owners = match &row.lease.owner {
-        Some(old) => with_former_owner(&row.owners, old, row.lease.epoch.unwrap_or(0), &why_over(owner)),
+        Some(old) => with_former_owner(&row.owners, old, row.lease.epoch.unwrap_or(0), &why_over(row, me, owner)),
         None => row.owners.clone(),
     };
-    Acquire { expected: Expected::of(row), epoch: next_epoch(row.lease.epoch, now), now_ms: now.lower_ms, owners }
+    Acquire {
+        expected: Expected::of(row, Some(me), now, timing),
+        epoch: next_epoch(row.lease.epoch, now),
+        expires_at_ms: row_expiry_ms(now, timing),
+        owners,
+    }
 }
 
 /// Whether an acquire whose condition failed was won all the same: the row names me with the epoch that I wanted.
@@ -160,8 +176,8 @@ pub enum LookStep {
     CloseAndRelease,
     /// Held, but the row names somebody else (or is gone): drop the socket; there is nothing to release.
     Drop(&'static str),
-    /// Not held, the row names me and is not wanted: release it.
-    Release(Expected),
+    /// Not held, the row names me under this epoch and is not wanted: release it.
+    Release(u64),
     /// Not held, though the row names me: acquire it anew, so that a late release of the old epoch changes nothing.
     Reacquire(Acquire),
     /// Not held, not mine.
@@ -176,6 +192,7 @@ pub fn on_look(
     held_epoch: Option<u64>,
     spec_same: bool,
     now: Option<Now>,
+    timing: &Timing,
 ) -> LookStep {
     let Some(row) = row else {
         return if held_epoch.is_some() { LookStep::Drop("the row is gone") } else { LookStep::Nothing };
@@ -193,9 +210,9 @@ pub fn on_look(
         }
         Some(_) => LookStep::Drop("the row names another owner or epoch"),
         None if !mine => LookStep::Nothing,
-        None if !row.desired_state.is_started() => LookStep::Release(Expected::of(row)),
+        None if !row.desired_state.is_started() => row.lease.epoch.map_or(LookStep::Nothing, LookStep::Release),
         None => match now {
-            Some(now) => LookStep::Reacquire(acquire(row, OwnerView::NotNeeded, now)),
+            Some(now) => LookStep::Reacquire(acquire(row, OwnerView::NotNeeded, me, now, timing)),
             None => LookStep::Nothing,
         },
     }
@@ -204,7 +221,8 @@ pub fn on_look(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{ConnectionId, DesiredState, Lease, ObservedState, Progress};
+    use crate::decide::scope::LeaseScope;
+    use crate::model::{ConnectionId, DesiredState, Lease, ObservedState, Progress, SessionState};
 
     const NOW: Now = Now { lower_ms: 10_000, upper_ms: 12_000 };
 
@@ -226,10 +244,31 @@ mod tests {
         on_claim(Some(row), owner, &SessionId::new("me"), NOW, &Timing::default(), Rules::default())
     }
 
+    fn look(row: &Connection, me: &SessionId, held_epoch: Option<u64>) -> LookStep {
+        on_look(Some(row), me, held_epoch, true, Some(NOW), &Timing::default())
+    }
+
+    #[test]
+    fn a_row_whose_own_lease_is_past_is_taken_without_a_look_at_its_owners_session() {
+        let timing = Timing { scope: LeaseScope::Connection, ..Timing::default() };
+        let me = SessionId::new("me");
+        let expired = row(Some("old"), Some(5), Some(7_000));
+        assert_eq!(session_to_read(&expired, &me, NOW, &timing), None);
+        let step = on_claim(Some(&expired), OwnerView::NotNeeded, &me, NOW, &timing, Rules::default());
+        let ClaimStep::Acquire(acquire) = step else { panic!("{step:?}") };
+        assert_eq!((acquire.expected.expired_by_ms, acquire.expires_at_ms), (Some(7_000), Some(32_000)));
+        assert_eq!(acquire.owners, ["old@5 its lease of the row expired"]);
+        let held = row(Some("old"), Some(5), Some(7_001));
+        assert_eq!(session_to_read(&held, &me, NOW, &timing), Some(&SessionId::new("old")));
+        let live = Session::sample("old", SessionState::Active);
+        let step = on_claim(Some(&held), OwnerView::Session(&live), &me, NOW, &timing, Rules::default());
+        assert_eq!(step, ClaimStep::Nothing("it has a live owner"));
+    }
+
     #[test]
     fn a_free_row_is_taken_with_an_epoch_of_lease_time() {
         let ClaimStep::Acquire(acquire) = claim(&row(None, Some(0), Some(0)), OwnerView::NotNeeded) else { panic!() };
-        assert_eq!((acquire.epoch, acquire.now_ms), (12_000, 10_000));
+        assert_eq!((acquire.epoch, acquire.expected.expired_by_ms), (12_000, Some(10_000)));
     }
 
     #[test]
@@ -271,7 +310,7 @@ mod tests {
     #[test]
     fn a_row_that_names_me_but_is_not_held_is_acquired_anew() {
         let me = SessionId::new("me");
-        let step = on_look(Some(&row(Some("me"), Some(20_000), None)), &me, None, false, Some(NOW));
+        let step = look(&row(Some("me"), Some(20_000), None), &me, None);
         let LookStep::Reacquire(acquire) = step else { panic!("{step:?}") };
         assert_eq!(acquire.epoch, 20_001);
     }
@@ -279,7 +318,7 @@ mod tests {
     #[test]
     fn a_held_row_of_another_epoch_is_dropped_and_not_released() {
         let me = SessionId::new("me");
-        let step = on_look(Some(&row(Some("me"), Some(6), None)), &me, Some(5), true, Some(NOW));
+        let step = look(&row(Some("me"), Some(6), None), &me, Some(5));
         assert!(matches!(step, LookStep::Drop(_)));
     }
 }

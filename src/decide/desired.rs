@@ -3,6 +3,7 @@
 
 use super::acquire::{Expected, OwnerView};
 use super::lease_time::Now;
+use super::scope::{hears_by_itself, owner_is_over};
 use super::timing::{Rules, Timing};
 use crate::model::connection::{DesiredState, attr};
 use crate::model::{AttributeValue, Connection, ConnectionId, Item, ObservedState, RowError, SessionId, Spec};
@@ -19,8 +20,10 @@ pub enum Action {
         /// When the row may be taken, in lease time.
         free_at_ms: u64,
     },
-    /// Stamp a free row anew that is stamped so far ahead that none of us can have done it.
+    /// Write a time anew that lies so far ahead that none of us can have written it: of a free row, or of one whose owner leases it by itself.
     Restamp {
+        /// The owner, as read; it stays.
+        owner: Option<SessionId>,
         /// The epoch, as read; it stays.
         epoch: u64,
         /// The expiry, as read.
@@ -176,16 +179,18 @@ pub fn decide(seen: &Seen<'_>, now: Now, timing: &Timing, rules: Rules) -> Decis
         }
     }
     let old_owner_lives = !actions.is_empty();
-    let owner_is_over = seen.owner.is_over(now, timing, rules);
     let then = match seen.row {
         Row::Gone => Decision::new(vec![], "the row is gone"),
-        Row::Unreadable { .. } => unreadable(seen.row, owner_is_over),
+        Row::Unreadable { .. } => unreadable(seen.row, seen.owner.is_over(now, timing, rules)),
         Row::Readable { row, fault } => match &row.lease.owner {
             None => {
                 let free_at_ms = if old_owner_lives { now.upper_ms + timing.overwritten_ms() } else { 0 };
                 unowned(row, fault.as_deref(), free_at_ms, now, timing)
             }
-            Some(_) if owner_is_over => of_over_owner(row, fault.as_deref()),
+            Some(_) if owner_is_over(&row.lease, seen.owner, now, timing, rules) => {
+                of_over_owner(row, fault.as_deref(), now, timing)
+            }
+            Some(_) if hears_by_itself(&row.lease, timing) => Decision::new(vec![], "its owner's renewal tells it"),
             Some(owner) => Decision::new(vec![Action::Mark(owner.clone())], "it has a live owner"),
         },
     };
@@ -216,7 +221,7 @@ pub(super) fn unowned(row: &Connection, fault: Option<&str>, free_at_ms: u64, no
         if is_too_far_ahead(free_at_ms, now, timing) {
             let expires_at_ms = free_at_ms;
             (free_at_ms, why) = (now.upper_ms + timing.unknown_ms(), "it was stamped too far ahead");
-            actions.push(Action::Restamp { epoch, expires_at_ms, free_at_ms });
+            actions.push(Action::Restamp { owner: None, epoch, expires_at_ms, free_at_ms });
         }
     } else {
         actions.push(Action::Stamp { free_at_ms });
@@ -238,11 +243,11 @@ pub(super) fn is_too_far_ahead(free_at_ms: u64, now: Now, timing: &Timing) -> bo
 }
 
 /// A row whose owner is over. A STARTED one is claimed with a bad spec as well: a new owner parks it.
-pub(super) fn of_over_owner(row: &Connection, fault: Option<&str>) -> Decision {
+pub(super) fn of_over_owner(row: &Connection, fault: Option<&str>, now: Now, timing: &Timing) -> Decision {
     if row.desired_state.is_started() {
         return Decision::new(vec![Action::Claim { delay_ms: 0 }], "its owner is over");
     }
-    let mut actions = vec![Action::Reap(Expected::of(row))];
+    let mut actions = vec![Action::Reap(Expected::of(row, None, now, timing))];
     actions.extend(fault.and_then(|fault| say(row, fault)));
     Decision::new(actions, "not started, its owner is over")
 }

@@ -1,6 +1,7 @@
 //! Pure decisions: (snapshot, now, rng) -> actions. No I/O, no clock, no async; the lints below and `clippy.toml` say so.
 //!
 //! - [`timing`]: the numbers of the protocol, and the rules that the demonstration can take out
+//! - [`scope`]: what is leased, a worker's session or each row by itself, and all that differs
 //! - [`lease_time`]: DynamoDB's clock, estimated from the Date header of its answers
 //! - [`renewal`]: what a worker makes of a renewal's answer; its own deadline
 //! - [`acquire`]: what a worker does with a claim, a mark, or the answer to an acquire
@@ -20,5 +21,6 @@ pub mod lease_time;
 pub mod outcome;
 pub mod reconcile;
 pub mod renewal;
+pub mod scope;
 pub mod series;
 pub mod timing;

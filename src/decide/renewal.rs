@@ -42,8 +42,8 @@ pub enum OnStoreOutage {
     Hold,
 }
 
-/// How far a worker may trust its own lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How far a worker may trust its own lease; less with each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Trust {
     /// Everything is allowed.
     Valid,

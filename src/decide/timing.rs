@@ -1,8 +1,12 @@
 //! The numbers of the protocol, in milliseconds, and the rules that hold it together.
 
+use super::scope::LeaseScope;
+
 /// Settings of the protocol. The defaults are the documented ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
+    /// What is leased and renewed.
+    pub scope: LeaseScope,
     /// How long a session lives after a renewal.
     pub lease_ms: u64,
     /// How often a session renews.
@@ -34,6 +38,7 @@ pub struct Timing {
 impl Default for Timing {
     fn default() -> Self {
         Self {
+            scope: LeaseScope::default(),
             lease_ms: 20_000,
             heartbeat_ms: 5_000,
             give_up_ms: 14_000,

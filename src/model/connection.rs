@@ -21,7 +21,7 @@ pub mod attr {
     pub const SPEC_CHANGED: &str = "spec_changed";
 }
 
-/// The index of connections by wish and lease expiry: `desired_state` + `lease_expires_at_ms`. Holds unowned rows only.
+/// The index of connections by wish and lease expiry: `desired_state` + `lease_expires_at_ms`: unowned rows, and owned ones that are leased by themselves.
 pub const INDEX_BY_EXPIRY: &str = "by_expiry";
 
 /// The index of connections by owner: `lease_owner`, with epoch and desired state.
@@ -70,7 +70,8 @@ pub struct Lease {
     pub owner: Option<SessionId>,
     /// The fencing token; absent until the row is stamped.
     pub epoch: Option<u64>,
-    /// When a free row may be taken, in lease time (0: now); absent while it is owned.
+    /// When a free row may be taken, in lease time (0: now). While it is owned: when its owner's lease of the row ends, or absent where the
+    /// owner leases by its session.
     pub expires_at_ms: Option<u64>,
 }
 

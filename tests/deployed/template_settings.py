@@ -89,10 +89,11 @@ def wrong_settings(template: Template) -> list[str]:
     told = environments(template)
     document = settings_document()
     protocol = [
-        (cells[0].strip("`"), cells[1], "1 to 86400000") for cells in table_rows(document, "The protocol's numbers")
+        (cells[0].strip("`"), cells[1].strip("`"), "1 to 86400000" if cells[1].isdigit() else cells[3])
+        for cells in table_rows(document, "The protocol's numbers")
     ]
     of_worker = [(cells[0].strip("`"), cells[1].strip("`"), cells[2]) for cells in table_rows(document, "Worker only")]
-    if len(protocol) < 13 or len(of_worker) < 19:
+    if len(protocol) < 14 or len(of_worker) < 19:
         wrong.append("docs/settings.md has lost a table")
     for setting, default, bounds in protocol + of_worker:
         if setting in NO_PARAMETERS:

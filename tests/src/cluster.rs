@@ -1,12 +1,13 @@
 //! Real workers in this process, on virtual time, each with its own network, clock and environment.
 
-use crate::World;
 use crate::connector::Upstreams;
+use crate::{World, lease_scope};
 use aws_sdk_dynamodb::types::AttributeValue;
 use leasehold::aws::queues::Queue;
 use leasehold::aws::sdk::DynamoClients;
 use leasehold::aws::{Store, StoreError};
 use leasehold::clock::{Clock, SharedClock};
+use leasehold::decide::scope::LeaseScope;
 use leasehold::model::message::attr as message;
 use leasehold::model::{Connection, ConnectionId, Item, MessageKey, Session, fields};
 use leasehold_local::clock::VirtualClock;
@@ -52,9 +53,14 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Empty tables and queues, and no workers.
+    /// Empty tables and queues, and no workers, in the scope that the tests run in.
     pub async fn new() -> Self {
-        let world = World::new().await;
+        Self::of(lease_scope()).await
+    }
+
+    /// Empty tables and queues, and no workers, in this lease scope.
+    pub async fn of(scope: LeaseScope) -> Self {
+        let world = World::of(scope).await;
         let writes: Arc<Mutex<Vec<Write>>> = Arc::default();
         let log = writes.clone();
         let meter = Meter::new(world.engine.clone(), world.clock.clone(), Arc::new(class_of));
@@ -152,6 +158,7 @@ impl Cluster {
             "SESSIONS_TABLE" => Some(tables.sessions.clone()),
             "MESSAGES_TABLE" => Some(tables.messages.clone()),
             "CLAIMS_QUEUE_URL" => Some(self.world.urls.claims.clone()),
+            "LEASE_SCOPE" => Some(self.world.timing.scope.as_str().to_owned()),
             _ => None,
         };
         Settings::read(&lookup).expect("the settings are complete")
@@ -274,10 +281,12 @@ impl Cluster {
         writes.iter().filter(|write| keep(write)).cloned().collect()
     }
 
-    /// Writes to a row of `connections` that were applied.
+    /// Writes to a row of `connections` that were applied, but for renewals.
     pub fn row_writes(&self, id: &str) -> Vec<Write> {
         let pk = format!("CONN#{id}");
-        self.writes(|write| write.request["Key"]["Pk"]["S"] == pk.as_str())
+        self.writes(|write| {
+            write.request["Key"]["Pk"]["S"] == pk.as_str() && !is_row_renewal(&write.operation, &write.request)
+        })
     }
 
     /// Now, in ms of the test's monotonic clock.
@@ -446,6 +455,22 @@ pub fn is_renewal(operation: &str, request: &Value) -> bool {
         && request["ConditionExpression"].as_str().is_some_and(|text| text.contains("#heartbeat <"))
 }
 
+/// True for the renewal of a row, where rows are leased by themselves.
+pub fn is_row_renewal(operation: &str, request: &Value) -> bool {
+    operation == "UpdateItem" && request["UpdateExpression"] == "SET #lease_expires_at_ms = :v0" && is_mine(request)
+}
+
+/// True for a release.
+pub fn is_release(operation: &str, request: &Value) -> bool {
+    let frees = request["UpdateExpression"].as_str().is_some_and(|text| text.contains("REMOVE #lease_owner"));
+    operation == "UpdateItem" && frees && is_mine(request)
+}
+
+/// True for a write of an owner: it requires its epoch.
+fn is_mine(request: &Value) -> bool {
+    request["ConditionExpression"].as_str().is_some_and(|text| text.contains("#lease_epoch ="))
+}
+
 /// True for an acquire.
 pub fn is_acquire(operation: &str, request: &Value) -> bool {
     operation == "UpdateItem"
@@ -460,6 +485,7 @@ pub fn acquired(write: &Write) -> bool {
 fn class_of(applied: &Applied<'_>) -> Option<&'static str> {
     Some(match applied.operation {
         operation if is_renewal(operation, applied.request) => "renewal",
+        operation if is_row_renewal(operation, applied.request) => "row_renewal",
         operation if is_acquire(operation, applied.request) => "acquire",
         "UpdateItem" => "update",
         "PutItem" | "TransactWriteItems" => "put",

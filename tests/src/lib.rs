@@ -14,6 +14,7 @@ use leasehold::aws::sdk::DynamoClients;
 use leasehold::aws::sessions::{Identity, Load};
 use leasehold::aws::store::Store;
 use leasehold::clock::SharedClock;
+use leasehold::decide::scope::LeaseScope;
 use leasehold::decide::timing::{Rules, Timing};
 use leasehold::model::{Claim, Connection, ConnectionId, Marks, Session, SessionId};
 use leasehold_desired_state::DesiredState;
@@ -63,8 +64,13 @@ pub struct World {
 }
 
 impl World {
-    /// Empty tables and queues.
+    /// Empty tables and queues, in the scope that the tests run in.
     pub async fn new() -> Self {
+        Self::of(lease_scope()).await
+    }
+
+    /// Empty tables and queues of a deployment in this lease scope.
+    pub async fn of(scope: LeaseScope) -> Self {
         let time = VirtualClock::starting_at(EPOCH_MS);
         let clock: SharedClock = Arc::new(time);
         let engine = EmbeddedDynamo::memory(clock.clone()).expect("an engine in memory needs nothing");
@@ -74,7 +80,8 @@ impl World {
         let dynamo = clients::dynamodb(engine.clone(), Some(time));
         let sqs = clients::sqs(queues.clone(), Some(time));
         let urls = stack::create(&dynamo, &sqs, &names).await.expect("the stack can be made");
-        Self { time, clock, engine, faults, queues, names, urls, timing: Timing::default(), cursor: Cursor::default() }
+        let timing = Timing { scope, ..Timing::default() };
+        Self { time, clock, engine, faults, queues, names, urls, timing, cursor: Cursor::default() }
     }
 
     /// Makes requests to DynamoDB go wrong from now on.
@@ -264,6 +271,17 @@ impl World {
         let records = answer.records().iter().filter_map(|record| StreamRecord::from_sdk(record, &arn, self.now_ms()));
         json!({ "Records": records.map(|record| record.json).collect::<Vec<_>>() })
     }
+}
+
+/// The lease scope of all that runs in tests: that of `LEASE_SCOPE`, as for every process. So the same tests run over both.
+///
+/// # Panics
+/// When it is neither of the two.
+#[must_use]
+#[expect(clippy::disallowed_methods, reason = "tests have no main that could read it")]
+pub fn lease_scope() -> LeaseScope {
+    let timing = leasehold::settings::timing(&|name| std::env::var(name).ok().filter(|_| name == "LEASE_SCOPE"));
+    timing.expect("LEASE_SCOPE is one").scope
 }
 
 async fn beginning(client: &aws_sdk_dynamodbstreams::Client, arn: &str) -> Option<String> {

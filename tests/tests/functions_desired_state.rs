@@ -22,7 +22,8 @@ fn claims(ids: &[&str]) -> BTreeMap<String, u64> {
 async fn acquire(world: &World, id: &str, owner: &SessionId) {
     let row = world.row(id).await;
     let now_ms = world.now_ms();
-    let acquire = Acquire { expected: Expected::of(&row), epoch: now_ms, now_ms, owners: vec![] };
+    let expected = Expected { owner: row.lease.owner, epoch: row.lease.epoch, expired_by_ms: None };
+    let acquire = Acquire { expected, epoch: now_ms, expires_at_ms: None, owners: vec![] };
     let id = ConnectionId::new(id).unwrap();
     assert!(world.table().acquire(&id, owner, &acquire, now_ms).await.unwrap().is_applied());
 }

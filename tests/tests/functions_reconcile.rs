@@ -4,6 +4,7 @@
 use leasehold::aws::Store;
 use leasehold::aws::sdk::DynamoClients;
 use leasehold::decide::acquire::{Acquire, Expected};
+use leasehold::decide::scope::LeaseScope;
 use leasehold::model::{ConnectionId, SessionId, SessionState};
 use leasehold_local::engine::clients;
 use leasehold_local::faults::{Fault, SmallPages};
@@ -21,8 +22,8 @@ const TASK: &str = "arn:aws:ecs:us-east-1:123456789012:task/leasehold/c13b4cb40f
 async fn owned(world: &World, id: &str, owner: &SessionId, desired_state: &str) {
     world.put_minimal(id, "STARTED").await;
     let connection = ConnectionId::new(id).unwrap();
-    let expected = Expected { owner: None, epoch: None };
-    let acquire = Acquire { expected, epoch: world.now_ms(), now_ms: world.now_ms(), owners: vec![] };
+    let expected = Expected { owner: None, epoch: None, expired_by_ms: Some(world.now_ms()) };
+    let acquire = Acquire { expected, epoch: world.now_ms(), expires_at_ms: None, owners: vec![] };
     assert!(world.table().acquire(&connection, owner, &acquire, world.now_ms()).await.unwrap().is_applied());
     world.set(id, "desired_state", desired_state).await;
 }
@@ -172,6 +173,11 @@ async fn the_sweep_stamps_a_row_ahead_and_it_is_claimed_when_it_is_free() {
     world.pass(80).await;
     assert_eq!(world.take_claims().await, claims(&["a"]), "the delayed claim");
     world.tick().await;
+    if world.timing.scope == LeaseScope::Connection {
+        // There the index holds owned rows as well: after a gap between looks, times that are past count at the next turn only.
+        assert!(world.take_claims().await.is_empty());
+        world.live(&[], 30).await;
+    }
     assert_eq!(world.take_claims().await, claims(&["a"]), "and the index shows it");
 }
 

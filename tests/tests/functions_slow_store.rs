@@ -47,7 +47,8 @@ async fn set_state(client: &aws_sdk_dynamodb::Client, id: &str, desired_state: &
 async fn take(world: &World, id: &str, owner: &SessionId) {
     let row = world.row(id).await;
     let epoch = row.lease.epoch.unwrap_or(0).max(world.now_ms()) + 1;
-    let acquire = Acquire { expected: Expected::of(&row), epoch, now_ms: world.now_ms(), owners: vec![] };
+    let expected = Expected { owner: row.lease.owner, epoch: row.lease.epoch, expired_by_ms: None };
+    let acquire = Acquire { expected, epoch, expires_at_ms: None, owners: vec![] };
     let id = ConnectionId::new(id).unwrap();
     assert!(world.store().acquire(&id, owner, &acquire, world.now_ms()).await.unwrap().is_applied());
 }

@@ -2,9 +2,12 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use leasehold::decide::renewal::OnStoreOutage;
+use leasehold::decide::scope::LeaseScope;
 use leasehold::model::{ObservedState, SessionState};
 use leasehold_local::faults::Fault;
-use leasehold_tests::cluster::{Cluster, WorkerClock, acquired, eventually, is_acquire, is_renewal, numbered, pass_ms};
+use leasehold_tests::cluster::{
+    Cluster, WorkerClock, acquired, eventually, is_acquire, is_release, is_renewal, numbered, pass_ms,
+};
 use leasehold_tests::connector::{Answer, Script, What};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -118,7 +121,9 @@ async fn a_release_that_fails_holds_no_other_up() {
     for id in ["a", "b", "c"] {
         cluster.connected(id).await;
     }
-    worker.break_with(|call| (call.operation == "UpdateItem" && call.names("Pk", "CONN#a")).then_some(Fault::Http500));
+    worker.break_with(|call| {
+        (is_release(call.operation, call.request) && call.names("Pk", "CONN#a")).then_some(Fault::Http500)
+    });
     for id in ["a", "b", "c"] {
         cluster.change(id, "desired_state", Some(leasehold_tests::cluster::s("STOPPED"))).await;
     }
@@ -349,7 +354,7 @@ async fn after_a_minute_of_throttling_everything_is_owned_again() {
 
 /// Brighter #2810: an index with a handful of key values throttled the table.
 #[tokio::test(start_paused = true)]
-async fn a_heartbeat_costs_one_write_on_the_table_and_none_on_an_index() {
+async fn a_heartbeat_costs_one_write_on_the_table_and_where_rows_are_leased_two_on_an_index_for_each() {
     let cluster = Cluster::new().await;
     let _worker = cluster.worker("w");
     for id in ["a", "b", "c"] {
@@ -363,6 +368,15 @@ async fn a_heartbeat_costs_one_write_on_the_table_and_none_on_an_index() {
     for id in ["a", "b", "c"] {
         let writes = cluster.row_writes(id).len();
         assert!(writes <= 2, "a row that is held is not written: {writes} writes");
+    }
+    let of_rows = cluster.meter.totals().get("row_renewal").copied().unwrap_or_default();
+    match cluster.world.timing.scope {
+        LeaseScope::Worker => assert_eq!(of_rows.requests, 0),
+        // Its key in by_expiry changes: one item goes, another comes (AWS, "Using Global Secondary Indexes", write capacity).
+        LeaseScope::Connection => {
+            assert!(of_rows.requests >= 33, "{of_rows:?}");
+            assert_eq!((of_rows.table, of_rows.index), (of_rows.requests as f64, 2.0 * of_rows.requests as f64));
+        }
     }
 }
 

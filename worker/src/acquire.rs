@@ -1,5 +1,6 @@
 //! The second part of [`Slot`] (`impl Slot`; the first is `slot.rs`): one acquire, sent until it is answered.
 
+use crate::row_keeper::context_of_row;
 use crate::slot::{Held, Slot};
 use leasehold::aws::connections::{Observed, Status};
 use leasehold::aws::queues::Received;
@@ -30,8 +31,14 @@ const ACQUIRE_MS: u64 = 6_000;
 
 impl Slot {
     /// Acquires for a claim, which is deleted when the answer is certain.
-    pub(crate) async fn take(&self, claim: Received, row: Option<&Connection>, acquire: &Acquire) -> Option<Held> {
-        match self.acquire(acquire).await {
+    pub(crate) async fn take(
+        &self,
+        claim: Received,
+        row: Option<&Connection>,
+        acquire: &Acquire,
+        decided_ms: u64,
+    ) -> Option<Held> {
+        match self.acquire(acquire, decided_ms).await {
             Taken::Yes(held) => {
                 self.supervisor.delete(claim);
                 Some(*held)
@@ -89,8 +96,9 @@ impl Slot {
         }
     }
 
-    /// Sends one acquire until it is answered. The epoch stays the same, so that no repetition raises it twice.
-    pub(crate) async fn acquire(&self, acquire: &Acquire) -> Taken {
+    /// Sends one acquire, decided at `decided_ms` (monotonic clock), until it is answered. The epoch stays the same, so that no repetition
+    /// raises it twice; so does the expiry, where there is one.
+    pub(crate) async fn acquire(&self, acquire: &Acquire, decided_ms: u64) -> Taken {
         let context = &self.context;
         let began_ms = context.parts.clock.mono_ms();
         let mut attempt = 0;
@@ -101,8 +109,8 @@ impl Slot {
             }
             let answer = context.parts.store.acquire(&self.id, &context.session, acquire, context.stamp_ms()).await;
             let error = match answer {
-                Ok(Written::Applied(item)) => return self.won(acquire, item),
-                Ok(Written::Refused(found)) => return self.refused(acquire, found),
+                Ok(Written::Applied(item)) => return self.won(acquire, item, decided_ms),
+                Ok(Written::Refused(found)) => return self.refused(acquire, found, decided_ms),
                 Err(error) => error,
             };
             unclear = unclear || error.is_transient();
@@ -119,13 +127,14 @@ impl Slot {
         }
     }
 
-    fn won(&self, acquire: &Acquire, item: Item) -> Taken {
+    fn won(&self, acquire: &Acquire, item: Item, decided_ms: u64) -> Taken {
         match Connection::from_item(&item) {
             Ok(row) => {
                 self.context.count("acquires_won");
                 let from = acquire.expected.owner.as_ref().map(ToString::to_string);
                 tracing::info!(event = "acquired", connection = %self.id, epoch = acquire.epoch, from, "this session owns the connection");
-                Taken::Yes(Box::new(Held { row, item, epoch: acquire.epoch }))
+                let context = context_of_row(&self.context, acquire, decided_ms);
+                Taken::Yes(Box::new(Held { context, row, item, epoch: acquire.epoch }))
             }
             Err(error) => {
                 tracing::error!(event = "bad_row", connection = %self.id, %error, "the row was broken while it was taken");
@@ -134,13 +143,13 @@ impl Slot {
         }
     }
 
-    fn refused(&self, acquire: &Acquire, found: Option<Item>) -> Taken {
+    fn refused(&self, acquire: &Acquire, found: Option<Item>, decided_ms: u64) -> Taken {
         let row = found.as_ref().and_then(|item| Connection::from_item(item).ok());
         if won_anyway(acquire, &self.context.session, row.as_ref())
             && let Some(item) = found
         {
             self.context.count("acquires_won_without_answer");
-            return self.won(acquire, item);
+            return self.won(acquire, item, decided_ms);
         }
         self.context.count("acquires_lost");
         tracing::debug!(event = "acquire_lost", connection = %self.id, "another session was quicker, or the row changed");

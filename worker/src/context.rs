@@ -74,13 +74,14 @@ impl Seeds {
     }
 }
 
-/// One session, as its slots see it.
+/// One session, as its slots see it; and one connection that is held, with a lease of its own.
+#[derive(Clone)]
 pub struct Context {
     /// The process.
     pub parts: Parts,
     /// The session's id.
     pub session: SessionId,
-    /// Its lease.
+    /// Its lease; of a connection whose row is leased by itself, that row's.
     pub guard: Arc<Guard>,
     /// True once the worker shuts down.
     pub stopping: watch::Receiver<bool>,

@@ -12,6 +12,8 @@ use tokio::time::{Instant, sleep, timeout};
 const END_WITHIN: Duration = Duration::from_secs(8);
 /// The longest that the last claims are tried; reconcile finds what is left.
 const CLAIMS_WITHIN: Duration = Duration::from_secs(8);
+/// The longest that rows which are leased by themselves are released at shutdown.
+const RELEASES_WITHIN: Duration = Duration::from_secs(4);
 /// The longest that slots are waited for when a lease is lost: the slowest request takes 8 s.
 const SLOTS_WITHIN: Duration = Duration::from_secs(10);
 /// How long a registration may land after it was given up: requests of the lease path take 2 s at most.
@@ -25,6 +27,12 @@ pub(crate) async fn shut_down(context: &Context, supervisor: &Supervisor) {
     let closing_since = Instant::now();
     while !supervisor.all_closed() && closing_since.elapsed() < within {
         sleep(Duration::from_millis(5)).await;
+    }
+    if context.settings().timing.scope.renews_rows() {
+        // Sockets are closed; each row is released by itself, side by side. What takes longer expires.
+        while !supervisor.is_empty() && closing_since.elapsed() < RELEASES_WITHIN {
+            sleep(Duration::from_millis(5)).await;
+        }
     }
     // Whatever is still open is dropped now: no socket may outlive the session's end.
     context.guard.end();

@@ -3,12 +3,15 @@
 use leasehold::clock::SharedClock;
 use leasehold::decide::renewal::{OnStoreOutage, Trust, trust};
 use leasehold::decide::timing::{Rules, Timing};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tokio::sync::watch;
 
-/// The lease of one session, as the worker itself counts it.
+/// The lease of one session, or of one row of it, as the worker itself counts it.
 #[derive(Debug)]
 pub struct Guard {
+    /// Of a row: its session's, without which no row's lease is worth anything.
+    session: Option<Arc<Guard>>,
     clock: SharedClock,
     timing: Timing,
     rules: Rules,
@@ -24,6 +27,7 @@ impl Guard {
     pub fn new(clock: SharedClock, timing: Timing, rules: Rules, policy: OnStoreOutage, renewed_ms: u64) -> Self {
         let (changes, _) = watch::channel(Trust::Valid);
         Self {
+            session: None,
             clock,
             timing,
             rules,
@@ -32,6 +36,20 @@ impl Guard {
             over: AtomicBool::new(false),
             changes,
         }
+    }
+
+    /// The lease of a row by itself, whose expiry was decided at `renewed_ms` (monotonic clock).
+    #[must_use]
+    pub fn of_row(session: Arc<Self>, renewed_ms: u64) -> Self {
+        let clock = session.clock.clone();
+        let guard = Self::new(clock, session.timing, session.rules, session.policy, renewed_ms);
+        Self { session: Some(session), ..guard }
+    }
+
+    /// True for the lease of a row by itself.
+    #[must_use]
+    pub fn is_of_row(&self) -> bool {
+        self.session.is_some()
     }
 
     /// A renewal succeeded that was sent at `sent_ms`.
@@ -53,7 +71,8 @@ impl Guard {
             return Trust::StartOver;
         }
         let renewed_ms = self.renewed_ms.load(Ordering::Acquire);
-        trust(renewed_ms, self.clock.mono_ms(), self.policy, &self.timing, self.rules)
+        let own = trust(renewed_ms, self.clock.mono_ms(), self.policy, &self.timing, self.rules);
+        self.session.as_ref().map_or(own, |session| own.max(session.trust()))
     }
 
     /// For how long the lease is sure if no renewal succeeds any more, in ms; 0 past the deadline.
@@ -100,12 +119,21 @@ impl Guard {
 
     async fn wait_for(&self, is: impl Fn(Trust) -> bool) {
         let mut changes = self.changes.subscribe();
+        let mut of_session = self.session.as_ref().map(|session| session.changes.subscribe());
         loop {
             // The clock decides, not the last notice: a process that was suspended reads the clock before anybody could notify it.
             if is(self.trust()) {
                 return;
             }
-            if changes.changed().await.is_err() {
+            let changed = match &mut of_session {
+                None => changes.changed().await,
+                Some(of_session) => tokio::select! {
+                    biased;
+                    changed = of_session.changed() => changed,
+                    changed = changes.changed() => changed,
+                },
+            };
+            if changed.is_err() {
                 return;
             }
         }

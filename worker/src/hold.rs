@@ -4,6 +4,7 @@
 use crate::context::Context;
 use crate::counters::Counted;
 use crate::driver::Driver;
+use crate::row_keeper::{self, Kept};
 use crate::slot::{Held, Order, Slot};
 use crate::status::StatusBook;
 use crate::writer::{self, Stored};
@@ -71,15 +72,19 @@ impl Slot {
     /// Holds the connection until it is given up, and gives it up in order: the socket first, then the lease. Returns what is to be done
     /// next.
     pub(crate) async fn hold(&mut self, held: Held) -> Option<Order> {
-        let context = self.context.clone();
+        let context = held.context.clone();
         let _held = Counted::new(&context.parts.gauges.held);
         self.supervisor.set_holding(&self.id, Some(held.epoch));
-        let outcome = self.hold_spec(&held).await;
+        let kept = row_keeper::start(&context, &self.id, held.epoch);
+        let outcome = self.hold_spec(&held, kept.as_ref()).await;
+        // No renewal is sent any more: its refusal would look like a loss.
+        drop(kept);
         self.supervisor.set_holding(&self.id, None);
         match outcome {
             Outcome::Reconnect => Some(Order::Look(None)),
             Outcome::Release(row) => {
-                self.release(held.epoch, &row, "stopped").await;
+                let released = self.release(&context, held.epoch, &row, "stopped").await;
+                self.claim_if_free(released).await;
                 None
             }
             Outcome::Lost => {
@@ -91,7 +96,7 @@ impl Slot {
                 Some(Order::Look(None))
             }
             Outcome::LeaseDropped => self.after_the_deadline().await,
-            Outcome::Shutdown => self.wait_for_the_end().await,
+            Outcome::Shutdown => self.wait_for_the_end(&held).await,
         }
     }
 
@@ -100,17 +105,21 @@ impl Slot {
         self.lease_is_valid().await.then_some(Order::Look(None))
     }
 
-    /// The session's end is near, and releases the connection with all others.
-    async fn wait_for_the_end(&self) -> Option<Order> {
+    /// The session's end is near, and releases the connection with all others; a row that is leased by itself is released by itself.
+    async fn wait_for_the_end(&self, held: &Held) -> Option<Order> {
         self.supervisor.set_closed(&self.id);
-        self.context.guard.over().await;
+        if held.context.guard.is_of_row() {
+            self.release(&held.context, held.epoch, &held.row, "shut down").await;
+        } else {
+            self.context.guard.over().await;
+        }
         self.supervisor.give_up(&self.id);
         None
     }
 
-    async fn hold_spec(&mut self, held: &Held) -> Outcome {
-        let context = self.context.clone();
-        if let Some(outcome) = self.may_not_open() {
+    async fn hold_spec(&mut self, held: &Held, kept: Option<&Kept>) -> Outcome {
+        let context = held.context.clone();
+        if let Some(outcome) = may_not_open(&context) {
             return outcome;
         }
         if !held.row.desired_state.is_started() {
@@ -129,15 +138,15 @@ impl Slot {
                 context.count("bad_specs");
                 tracing::warn!(event = "parked", connection = %self.id, %error, "the spec cannot be used: correct it");
                 book.note(observed(&context, ObservedState::Parked, Some(error.to_string())));
-                return self.watch(held, None, None, &mut book).await;
+                return self.watch(held, kept, None, None, &mut book).await;
             }
         };
         let position = match self.position(held, &spec).await {
             Ok(position) => position,
             Err(outcome) => return outcome,
         };
-        let running = self.start(&spec, held.epoch, position);
-        let outcome = self.watch(held, Some(&spec), Some(&running), &mut book).await;
+        let running = self.start(held, &spec, position);
+        let outcome = self.watch(held, kept, Some(&spec), Some(&running), &mut book).await;
         match outcome {
             Outcome::Lost | Outcome::OtherEpoch | Outcome::LeaseDropped => drop(running),
             Outcome::Release(_) | Outcome::Reconnect | Outcome::Shutdown => {
@@ -147,23 +156,15 @@ impl Slot {
         outcome
     }
 
-    /// No handshake begins without a lease, nor during a shutdown: an acquire under way at SIGTERM still takes the row.
-    fn may_not_open(&self) -> Option<Outcome> {
-        if self.context.is_stopping() {
-            return Some(Outcome::Shutdown);
-        }
-        (!self.context.guard.is_valid()).then_some(Outcome::LeaseDropped)
-    }
-
     /// Where to go on: at the newest stored message; a connection without numbers goes on counting.
     async fn position(&self, held: &Held, spec: &Spec) -> Result<Position, Outcome> {
-        let context = &self.context;
+        let context = &held.context;
         let feed = Feed { ws_url: &spec.ws_url, sequence_pointer: spec.sequence_pointer.as_deref() };
         let owner = Owner { epoch: held.epoch, session: &context.session, feed };
         let mut attempt = 0;
         loop {
             let newest = context.parts.store.newest_message(&self.id).await;
-            if let Some(outcome) = self.may_not_open() {
+            if let Some(outcome) = may_not_open(context) {
                 return Err(outcome);
             }
             match newest {
@@ -178,8 +179,8 @@ impl Slot {
         }
     }
 
-    fn start(&self, spec: &Arc<Spec>, epoch: u64, position: Position) -> Running {
-        let context = &self.context;
+    fn start(&self, held: &Held, spec: &Arc<Spec>, position: Position) -> Running {
+        let context = &held.context;
         let (sink, stored, writer) = writer::start(context.clone(), self.id.clone());
         let (stop, stopped) = watch::channel(false);
         let (tell, observed) = watch::channel(observed(context, ObservedState::Connecting, None));
@@ -187,7 +188,7 @@ impl Slot {
             context: context.clone(),
             id: self.id.clone(),
             spec: spec.clone(),
-            epoch,
+            epoch: held.epoch,
             position,
             fresh: true,
             sink,
@@ -197,6 +198,14 @@ impl Slot {
         };
         Running { stop, observed, stored, driver: tokio::spawn(driver.run()), writer }
     }
+}
+
+/// No handshake begins without a lease, nor during a shutdown: an acquire under way at SIGTERM still takes the row.
+fn may_not_open(context: &Context) -> Option<Outcome> {
+    if context.is_stopping() {
+        return Some(Outcome::Shutdown);
+    }
+    (!context.guard.is_valid()).then_some(Outcome::LeaseDropped)
 }
 
 pub(crate) fn observed(context: &Context, state: ObservedState, reason: Option<String>) -> Observed {

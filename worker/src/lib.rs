@@ -5,7 +5,8 @@
 //! - [`run`]: sessions one after the other, until SIGTERM; `ending`: how each of them ends
 //! - [`keeper`]: registers, renews, reads marks, on a runtime of its own; [`guard`]: how far the lease may be trusted right now
 //! - [`claims`]: takes claims while there is room; [`compare`]: what is held against what the table says
-//! - [`supervisor`]: one [`slot`] a connection, which acquires (`acquire`), holds (`hold`, `watch`), and gives up (`release`)
+//! - [`supervisor`]: one [`slot`] a connection, which acquires (`acquire`), holds (`hold`, `watch`), and gives up (`release`); `row_keeper`:
+//!   renews each row, where rows are leased by themselves
 //! - [`driver`]: the socket of a slot, over a [`connector`]; [`writer`]: its messages, in order; [`status`]: what is said of it, seldom
 
 mod acquire;
@@ -23,6 +24,7 @@ mod hold;
 pub mod keeper;
 mod plain_http;
 mod release;
+mod row_keeper;
 pub mod run;
 pub mod settings;
 pub mod slot;

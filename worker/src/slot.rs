@@ -9,7 +9,7 @@ use crate::counters::Counted;
 use crate::supervisor::Supervisor;
 use leasehold::aws::StoreError;
 use leasehold::aws::queues::Received;
-use leasehold::decide::acquire::{ClaimStep, LookStep, OwnerView, on_claim, on_look};
+use leasehold::decide::acquire::{ClaimStep, LookStep, OwnerView, on_claim, on_look, session_to_read};
 use leasehold::model::{Connection, ConnectionId, Item, Session};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,6 +27,8 @@ pub enum Order {
 
 /// A connection that this session owns, as the acquire returned it.
 pub struct Held {
+    /// The session, with the lease that the connection is held by.
+    pub context: Arc<Context>,
     /// The row without its spec.
     pub row: Connection,
     /// The row as it is stored.
@@ -83,7 +85,7 @@ impl Slot {
             self.give_back(claim, 0);
             return None;
         }
-        let (row, step) = match self.claim_step().await {
+        let (row, step, decided_ms) = match self.claim_step().await {
             Ok(found) => found,
             Err(error) => {
                 self.trouble(&error);
@@ -102,22 +104,25 @@ impl Slot {
                 self.give_back(claim, wait_ms.div_ceil(1_000).max(1));
                 None
             }
-            ClaimStep::Acquire(acquire) => self.take(claim, row.as_deref(), &acquire).await,
+            ClaimStep::Acquire(acquire) => self.take(claim, row.as_deref(), &acquire, decided_ms).await,
         }
     }
 
-    /// Reads the row, its owner's session if need be, and decides.
-    async fn claim_step(&self) -> Result<(Option<Box<Connection>>, ClaimStep), StoreError> {
-        let store = &self.context.parts.store;
+    /// Reads the row, its owner's session if need be, and decides. Returns when it decided (monotonic clock, ms), too.
+    async fn claim_step(&self) -> Result<(Option<Box<Connection>>, ClaimStep, u64), StoreError> {
+        let nothing = |why| Ok((None, ClaimStep::Nothing(why), 0));
         let row = match self.read_row().await? {
-            Row::Bad(_) => return Ok((None, ClaimStep::Nothing("the row cannot be read"))),
-            Row::Gone => return Ok((None, ClaimStep::Nothing("the row is gone"))),
+            Row::Bad(_) => return nothing("the row cannot be read"),
+            Row::Gone => return nothing("the row is gone"),
             Row::Here(row, _) => row,
         };
-        let me = &self.context.session;
-        let session = match &row.lease.owner {
-            Some(owner) if owner != me => Some(store.session(owner).await?.map(|item| Session::from_item(&item))),
-            _ => None,
+        let (context, settings) = (&self.context, self.context.settings());
+        let me = &context.session;
+        // Without bounds of lease time nobody acquires.
+        let Some(now) = context.now() else { return Ok((None, ClaimStep::Later(1_000), 0)) };
+        let session = match session_to_read(&row, me, now, &settings.timing) {
+            Some(owner) => Some(context.parts.store.session(owner).await?.map(|item| Session::from_item(&item))),
+            None => None,
         };
         let owner = match &session {
             None => OwnerView::NotNeeded,
@@ -125,24 +130,28 @@ impl Slot {
             Some(Some(Ok(session))) => OwnerView::Session(session),
             Some(Some(Err(error))) => {
                 tracing::warn!(event = "bad_session", connection = %self.id, %error, "the owner's session cannot be read");
-                return Ok((None, ClaimStep::Nothing("the owner's session cannot be read")));
+                return nothing("the owner's session cannot be read");
             }
         };
-        let settings = self.context.settings();
-        // Without bounds of lease time nobody acquires.
-        let Some(now) = self.context.now() else { return Ok((None, ClaimStep::Later(1_000))) };
+        let decided_ms = context.parts.clock.mono_ms();
+        let Some(now) = context.now() else { return Ok((None, ClaimStep::Later(1_000), 0)) };
         let step = on_claim(Some(&row), owner, me, now, &settings.timing, settings.rules);
-        Ok((Some(row), step))
+        Ok((Some(row), step, decided_ms))
     }
 
     pub(crate) async fn read_row(&self) -> Result<Row, StoreError> {
-        let Some(item) = self.context.parts.store.connection(&self.id).await? else { return Ok(Row::Gone) };
+        Ok(self.read(self.context.parts.store.connection(&self.id).await?))
+    }
+
+    /// Reads a row that was got somehow.
+    pub(crate) fn read(&self, item: Option<Item>) -> Row {
+        let Some(item) = item else { return Row::Gone };
         match Connection::from_item(&item) {
-            Ok(row) => Ok(Row::Here(Box::new(row), item)),
+            Ok(row) => Row::Here(Box::new(row), item),
             Err(error) => {
                 self.context.count("bad_rows");
                 tracing::warn!(event = "bad_row", connection = %self.id, %error, "the row cannot be read: correct it");
-                Ok(Row::Bad(error.to_string()))
+                Row::Bad(error.to_string())
             }
         }
     }
@@ -161,8 +170,10 @@ impl Slot {
                     continue;
                 }
             };
-            match on_look(Some(&row), &self.context.session, None, false, self.context.now()) {
-                LookStep::Reacquire(acquire) => match self.acquire(&acquire).await {
+            let (me, timing) = (&self.context.session, &self.context.settings().timing);
+            let decided_ms = self.context.parts.clock.mono_ms();
+            match on_look(Some(&row), me, None, false, self.context.now(), timing) {
+                LookStep::Reacquire(acquire) => match self.acquire(&acquire, decided_ms).await {
                     Taken::Yes(held) => return Some(*held),
                     Taken::No => return None,
                     Taken::Refused(error @ StoreError::Invalid { .. }) => {
@@ -176,10 +187,9 @@ impl Slot {
                         attempt += 1;
                     }
                 },
-                LookStep::Release(expected) => {
-                    if let Some(epoch) = expected.epoch {
-                        self.release(epoch, &row, "stopped before it was opened").await;
-                    }
+                LookStep::Release(epoch) => {
+                    let released = self.release(&self.context, epoch, &row, "stopped before it was opened").await;
+                    self.claim_if_free(released).await;
                     return None;
                 }
                 _ => return None,

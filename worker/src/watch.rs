@@ -2,6 +2,7 @@
 //! and what it writes of it.
 
 use crate::hold::{Outcome, Running, observed};
+use crate::row_keeper::Kept;
 use crate::slot::{Held, Order, Row, Slot};
 use crate::status::StatusBook;
 use crate::writer::Stored;
@@ -19,11 +20,13 @@ impl Slot {
     pub(crate) async fn watch(
         &mut self,
         held: &Held,
+        kept: Option<&Kept>,
         spec: Option<&Arc<Spec>>,
         running: Option<&Running>,
         book: &mut StatusBook,
     ) -> Outcome {
-        let context = self.context.clone();
+        let context = held.context.clone();
+        let mut rows = kept.map(|kept| kept.rows.clone());
         let mut observed = running.map(|running| running.observed.clone());
         let mut stored = running.map(|running| running.stored.clone());
         loop {
@@ -35,6 +38,11 @@ impl Slot {
                 },
                 () = context.guard.dropped() => return Outcome::LeaseDropped,
                 () = context.stopped() => return Outcome::Shutdown,
+                row = changed(&mut rows) => match row {
+                    Some(row) => if let Some(outcome) = self.judge(self.read(row), held, spec).await { return outcome },
+                    // The renewals have ended by themselves: the deadline, or what they said last, ends the holding.
+                    None => rows = None,
+                },
                 now = changed(&mut observed) => match now {
                     Some(now) => book.note(now),
                     None => return self.driver_ended().await,
@@ -82,36 +90,43 @@ impl Slot {
     /// Reads the row until that is answered, and judges what it asks for; `None` to go on holding.
     async fn look(&self, held: &Held, spec: Option<&Arc<Spec>>) -> Option<Outcome> {
         loop {
-            let (row, item) = match self.read_row().await {
-                Ok(Row::Here(row, item)) => (Some(row), Some(item)),
-                Ok(Row::Gone) => (None, None),
-                Ok(Row::Bad(why)) => {
-                    self.tell_fault(held, why).await;
-                    return Some(Outcome::Lost);
-                }
-                Err(error) => {
-                    self.trouble(&error);
-                    tokio::select! {
-                        () = self.context.guard.dropped() => return Some(Outcome::LeaseDropped),
-                        () = self.context.stopped() => return Some(Outcome::Shutdown),
-                        () = sleep(Duration::from_secs(1)) => continue,
-                    }
-                }
+            let error = match self.read_row().await {
+                Ok(row) => return self.judge(row, held, spec).await,
+                Err(error) => error,
             };
-            let same = item.as_ref().is_some_and(|item| same_spec(spec, held, item));
-            let step = on_look(row.as_deref(), &self.context.session, Some(held.epoch), same, self.context.now());
-            return match (step, row) {
-                (LookStep::Reconnect, _) => {
-                    tracing::info!(event = "spec_changed", connection = %self.id, "the spec changed: opening anew");
-                    Some(Outcome::Reconnect)
-                }
-                (LookStep::CloseAndRelease, Some(row)) => Some(Outcome::Release(row)),
-                (LookStep::Drop(why), row) => {
-                    tracing::warn!(event = "connection_lost", connection = %self.id, why, "the socket is dropped");
-                    Some(self.lost(row.as_deref()))
-                }
-                _ => None,
-            };
+            self.trouble(&error);
+            tokio::select! {
+                () = held.context.guard.dropped() => return Some(Outcome::LeaseDropped),
+                () = self.context.stopped() => return Some(Outcome::Shutdown),
+                () = sleep(Duration::from_secs(1)) => {}
+            }
+        }
+    }
+
+    /// Judges what a row asks for, as it was read, or as a renewal's answer shows it.
+    async fn judge(&self, row: Row, held: &Held, spec: Option<&Arc<Spec>>) -> Option<Outcome> {
+        let (row, item) = match row {
+            Row::Here(row, item) => (Some(row), Some(item)),
+            Row::Gone => (None, None),
+            Row::Bad(why) => {
+                self.tell_fault(held, why).await;
+                return Some(Outcome::Lost);
+            }
+        };
+        let same = item.as_ref().is_some_and(|item| same_spec(spec, held, item));
+        let (me, timing) = (&self.context.session, &self.context.settings().timing);
+        let step = on_look(row.as_deref(), me, Some(held.epoch), same, self.context.now(), timing);
+        match (step, row) {
+            (LookStep::Reconnect, _) => {
+                tracing::info!(event = "spec_changed", connection = %self.id, "the spec changed: opening anew");
+                Some(Outcome::Reconnect)
+            }
+            (LookStep::CloseAndRelease, Some(row)) => Some(Outcome::Release(row)),
+            (LookStep::Drop(why), row) => {
+                tracing::warn!(event = "connection_lost", connection = %self.id, why, "the socket is dropped");
+                Some(self.lost(row.as_deref()))
+            }
+            _ => None,
         }
     }
 

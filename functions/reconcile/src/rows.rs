@@ -7,6 +7,7 @@ use leasehold::aws::together::together;
 use leasehold::decide::desired::{Plan, Row};
 use leasehold::decide::reconcile::over::{index_row, keep, key_of, looks_often, read_row};
 use leasehold::decide::reconcile::{IndexRow, Keep, Turns, some_of};
+use leasehold::decide::scope::index_until_ms;
 use leasehold::model::connection::attr;
 use leasehold::model::{AttributeValue, ConnectionId, Item, Session};
 
@@ -95,12 +96,12 @@ impl Run<'_> {
             self.wait_for_the_queue(claims);
         }
         let rows = self.read(reads).await;
+        let now = self.now(looked);
         let mut plans = Vec::new();
         for (id, row) in rows {
             self.count_unreadable(&id, &row);
-            plans.push(Plan { id, decision: read_row(&row, &session.id) });
+            plans.push(Plan { id, decision: read_row(&row, &session.id, now, &self.function.timing) });
         }
-        let now = self.now(looked);
         self.apply("reap", &plans, now).await;
     }
 
@@ -140,14 +141,15 @@ impl Run<'_> {
         }
     }
 
-    /// STARTED rows that nobody owns, as `by_expiry` has them.
+    /// STARTED rows that nobody owns, as `by_expiry` has them; where rows are leased by themselves, those too whose lease is past.
     pub(crate) async fn unowned_rows(&mut self, looked: &Looked) {
+        let timing = self.function.timing;
         let mut from = None;
         loop {
             if !self.has_time() {
                 break;
             }
-            let outcome = self.store.by_expiry(self.now(looked).lower_ms, from).await;
+            let outcome = self.store.by_expiry(index_until_ms(looked.in_doubt, self.now(looked), &timing), from).await;
             let Some(page) = self.note("read by_expiry", outcome) else { break };
             self.summary.unowned += page.items.len() as u64;
             let claims = self.with_turns(&page.items, looked.turns);

@@ -24,6 +24,8 @@ pub(crate) struct Looked {
     pub turns: Turns,
     /// The same for what only runs of a minute look at: since the last of these.
     pub minute_turns: Turns,
+    /// Everybody is silent, or was of late: the store may have been away.
+    pub in_doubt: bool,
     /// Lease time at the look.
     pub now: Now,
 }

@@ -43,8 +43,9 @@ impl Run<'_> {
         if self.minute {
             memory.last_minute_ms = memory.last_look_ms;
         }
-        self.remember(&memory, now).await;
-        Ok(Looked { sessions, memory, turns, minute_turns, now })
+        self.remember(&memory).await;
+        let in_doubt = look.all_silent || now.lower_ms < look.looks.grace_until_ms;
+        Ok(Looked { sessions, memory, turns, minute_turns, in_doubt, now })
     }
 
     /// Notes which rows cannot be read, and fences those that could not be for long enough; returns these.
@@ -71,9 +72,9 @@ impl Run<'_> {
         fenced
     }
 
-    async fn remember(&mut self, memory: &Memory, now: Now) {
+    async fn remember(&mut self, memory: &Memory) {
         // Not remembered, the next look takes it for a gap, and suspects before it fences.
-        let outcome = self.store.remember_look(memory, now, &self.function.timing).await;
+        let outcome = self.store.remember_look(memory).await;
         self.note("remember the look", outcome);
     }
 

@@ -80,14 +80,13 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn remember_look(&self, memory: &Memory, now: Now, timing: &Timing) -> Result<(), StoreError> {
+    pub async fn remember_look(&self, memory: &Memory) -> Result<(), StoreError> {
         let mut times = vec![(GRACE_UNTIL_MS, memory.grace_until_ms), (LAST_MINUTE_MS, memory.last_minute_ms)];
         // A grace of long ago, or a minute that this run is not, is nothing new.
         times.retain(|(_, time_ms)| *time_ms >= memory.last_look_ms);
         times.push((LAST_LOOK_MS, memory.last_look_ms));
-        let farthest_ms = Memory::farthest_ms(now, timing);
         for (name, time_ms) in times {
-            let update = Update::new().set(name, n(time_ms)).require_rise(name, time_ms, farthest_ms);
+            let update = Update::new().set(name, n(time_ms)).require_rise(name, time_ms);
             self.remember(update).await?;
         }
         Ok(())

@@ -96,7 +96,7 @@ fn a_started_row_of_an_owner_that_is_over_is_claimed() {
 /// A STOPPED row of a dead session, started again later.
 #[test]
 fn a_stopped_row_of_an_owner_that_is_over_is_reaped_as_it_was_read() {
-    let expected = Expected { owner: Some(SessionId::new("w1")), epoch: Some(7) };
+    let expected = Expected { owner: Some(SessionId::new("w1")), epoch: Some(7), expired_by_ms: None };
     assert_eq!(decided(Some(&owned(false)), FENCED, None), [Action::Reap(expected)]);
 }
 

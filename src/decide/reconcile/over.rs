@@ -67,9 +67,11 @@ pub fn key_of(item: &Item) -> Result<ConnectionId, RowError> {
 
 /// Decides about a row that was read consistently because the index shows it under `owner`, which is over.
 #[must_use]
-pub fn read_row(row: &Row, owner: &SessionId) -> Decision {
+pub fn read_row(row: &Row, owner: &SessionId, now: Now, timing: &Timing) -> Decision {
     match row {
-        Row::Readable { row, fault } if row.lease.owner.as_ref() == Some(owner) => of_over_owner(row, fault.as_deref()),
+        Row::Readable { row, fault } if row.lease.owner.as_ref() == Some(owner) => {
+            of_over_owner(row, fault.as_deref(), now, timing)
+        }
         _ => Decision::new(vec![], "the index was late, or the row cannot be read"),
     }
 }

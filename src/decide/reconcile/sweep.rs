@@ -3,6 +3,7 @@
 use crate::decide::acquire::OwnerView;
 use crate::decide::desired::{Action, Decision, Row, is_too_far_ahead, of_over_owner, unowned, unreadable};
 use crate::decide::lease_time::Now;
+use crate::decide::scope::{hears_by_itself, owner_is_over};
 use crate::decide::timing::{Rules, Timing};
 use crate::model::{Connection, ObservedState};
 
@@ -21,13 +22,15 @@ pub fn pages(table_pages: u64, timing: &Timing) -> u64 {
 /// Decides about a row of a consistent scan; `owner` is what a consistent read shows of its owner.
 #[must_use]
 pub fn row(row: &Row, owner: OwnerView<'_>, now: Now, timing: &Timing, rules: Rules) -> Decision {
-    let owner_is_over = owner.is_over(now, timing, rules);
     match row {
         Row::Gone => Decision::new(vec![], "the row is gone"),
-        Row::Unreadable { .. } => unreadable(row, owner_is_over),
+        Row::Unreadable { .. } => unreadable(row, owner.is_over(now, timing, rules)),
         Row::Readable { row, fault } => match &row.lease.owner {
             None => swept_unowned(row, fault.as_deref(), now, timing),
-            Some(_) if owner_is_over => of_over_owner(row, fault.as_deref()),
+            Some(_) if owner_is_over(&row.lease, owner, now, timing, rules) => {
+                of_over_owner(row, fault.as_deref(), now, timing)
+            }
+            Some(_) if hears_by_itself(&row.lease, timing) => leased_by_itself(row, now, timing),
             Some(session) => match neglected(row, now, timing) {
                 Some(why) => Decision::new(vec![Action::Mark(session.clone())], why),
                 None => Decision::new(vec![], "it has a live owner"),
@@ -44,6 +47,18 @@ fn swept_unowned(row: &Connection, fault: Option<&str>, now: Now, timing: &Timin
         return Decision::new(vec![], "stamped ahead");
     }
     unowned(row, fault, now.upper_ms + timing.unknown_ms(), now, timing)
+}
+
+/// Its owner's next renewal writes a right time again; without one, a time that is years ahead would never be past.
+fn leased_by_itself(row: &Connection, now: Now, timing: &Timing) -> Decision {
+    match (row.lease.epoch, row.lease.expires_at_ms) {
+        (Some(epoch), Some(expires_at_ms)) if is_too_far_ahead(expires_at_ms, now, timing) => {
+            let (owner, free_at_ms) = (row.lease.owner.clone(), now.upper_ms + timing.lease_ms);
+            let restamp = Action::Restamp { owner, epoch, expires_at_ms, free_at_ms };
+            Decision::new(vec![restamp], "its lease was too far ahead")
+        }
+        _ => Decision::new(vec![], "it has a live owner"),
+    }
 }
 
 /// Why a live owner seems not to know of its row: a lost mark, or an acquire whose answer it never got.

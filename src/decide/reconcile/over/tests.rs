@@ -47,13 +47,14 @@ fn started_rows_are_claimed_at_once_when_fresh_and_in_their_turn_otherwise() {
 /// A STOPPED row of a dead session, started again later.
 #[test]
 fn a_row_is_reaped_as_it_was_read_and_only_if_it_still_names_the_session() {
-    let w1 = SessionId::new("w1");
-    let read = |started, owner| read_row(&Row::read(Some(&row(started, owner))), &w1).actions;
-    let expected = Expected { owner: Some(w1.clone()), epoch: Some(7) };
+    let (w1, timing) = (SessionId::new("w1"), Timing::default());
+    let decide = |row: &Row| read_row(row, &w1, now(HOUR_MS), &timing).actions;
+    let read = |started, owner| decide(&Row::read(Some(&row(started, owner))));
+    let expected = Expected { owner: Some(w1.clone()), epoch: Some(7), expired_by_ms: None };
     assert_eq!(read(false, "w1"), [Action::Reap(expected)]);
     assert_eq!(read(false, "w2"), []);
     assert_eq!(read(true, "w1"), [Action::Claim { delay_ms: 0 }], "started again meanwhile");
-    assert_eq!(read_row(&Row::Gone, &w1).actions, []);
+    assert_eq!(decide(&Row::Gone), []);
 }
 
 #[test]

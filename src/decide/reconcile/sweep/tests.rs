@@ -1,5 +1,6 @@
 use super::*;
 use crate::decide::acquire::Expected;
+use crate::decide::scope::LeaseScope;
 use crate::model::spec::minimal_item;
 use crate::model::{AttributeValue, ConnectionId, Item, Session, SessionId};
 
@@ -54,7 +55,7 @@ fn a_free_started_row_is_claimed_when_it_is_due_also_where_no_index_shows_it() {
 fn an_owner_without_a_session_row_is_over() {
     let owned = |started| item(started, &[("lease_epoch", 7)], &[("lease_owner", "w1")]);
     assert_eq!(swept(&owned(true), OwnerView::Gone), [CLAIM]);
-    let expected = Expected { owner: Some(SessionId::new("w1")), epoch: Some(7) };
+    let expected = Expected { owner: Some(SessionId::new("w1")), epoch: Some(7), expired_by_ms: None };
     assert_eq!(swept(&owned(false), OwnerView::Gone), [Action::Reap(expected)]);
 }
 
@@ -95,9 +96,31 @@ fn a_free_row_that_is_stamped_years_ahead_is_stamped_anew() {
     assert_eq!(swept(true, ahead_ms), [], "the sweep's own stamp, a little early");
     for expires_at_ms in [ahead_ms + 1, u64::MAX] {
         let free_at_ms = NOW.upper_ms + 75_000;
-        let restamp = Action::Restamp { epoch: 7, expires_at_ms, free_at_ms };
+        let restamp = Action::Restamp { owner: None, epoch: 7, expires_at_ms, free_at_ms };
         let claim = Action::Claim { delay_ms: free_at_ms - NOW.lower_ms };
         assert_eq!(swept(true, expires_at_ms), [restamp.clone(), claim]);
         assert_eq!(swept(false, expires_at_ms), [restamp]);
     }
+}
+
+#[test]
+fn a_row_that_is_leased_by_itself_is_taken_when_its_lease_is_past_and_its_live_owner_gets_no_mark() {
+    let timing = Timing { scope: LeaseScope::Connection, ..Timing::default() };
+    let session = live();
+    let decide = |started, expires_at_ms| {
+        let item =
+            item(started, &[("lease_epoch", 7), ("lease_expires_at_ms", expires_at_ms)], &[("lease_owner", "w1")]);
+        row(&Row::read(Some(&item)), OwnerView::Session(&session), NOW, &timing, Rules::default()).actions
+    };
+    // Past is the skew of 3 s after the expiry.
+    assert_eq!(decide(true, NOW.lower_ms - 3_000), [CLAIM]);
+    assert_eq!(decide(true, NOW.lower_ms - 2_999), []);
+    assert_eq!(decide(false, NOW.lower_ms - 2_999), [], "its renewal tells it");
+    let expired_by_ms = Some(NOW.lower_ms - 3_000);
+    let expected = Expected { owner: Some(SessionId::new("w1")), epoch: Some(7), expired_by_ms };
+    assert_eq!(decide(false, NOW.lower_ms - 3_000), [Action::Reap(expected)]);
+    let expires_at_ms = NOW.upper_ms + 1_000_000_000;
+    let owner = Some(SessionId::new("w1"));
+    let restamp = Action::Restamp { owner, epoch: 7, expires_at_ms, free_at_ms: NOW.upper_ms + 20_000 };
+    assert_eq!(decide(true, expires_at_ms), [restamp], "no such time would ever be past");
 }
