@@ -3,7 +3,7 @@
 use super::date::{DateInterceptor, LeaseClock};
 use crate::clock::SharedClock;
 use aws_config::{BehaviorVersion, SdkConfig};
-use aws_sdk_dynamodb::config::retry::RetryConfig;
+use aws_sdk_dynamodb::config::retry::{RetryConfig, RetryPartition};
 use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
 use aws_smithy_http_client::tls;
 use aws_smithy_runtime_api::client::http::SharedHttpClient;
@@ -46,17 +46,19 @@ impl DynamoClients {
     #[must_use]
     pub fn new(base: aws_sdk_dynamodb::config::Builder, clock: SharedClock) -> Self {
         let time = LeaseClock::new(clock);
-        let client = |attempt: Duration, operation: Duration, attempts: u32| {
-            let config = base
-                .clone()
-                .timeout_config(timeouts(attempt, operation))
-                .retry_config(RetryConfig::standard().with_max_attempts(attempts))
-                .interceptor(DateInterceptor(time.clone()))
-                .build();
-            aws_sdk_dynamodb::Client::from_conf(config)
-        };
-        let lease = client(LEASE_ATTEMPT, LEASE_OPERATION, 2);
-        let bulk = client(ATTEMPT, OPERATION, 3);
+        // A retry quota of its own: message writes that fail by the hundred must not use up the retries of renewals.
+        let lease_base = base.clone().retry_partition(RetryPartition::custom("lease").build());
+        let client =
+            |base: aws_sdk_dynamodb::config::Builder, attempt: Duration, operation: Duration, attempts: u32| {
+                let config = base
+                    .timeout_config(timeouts(attempt, operation))
+                    .retry_config(RetryConfig::standard().with_max_attempts(attempts))
+                    .interceptor(DateInterceptor(time.clone()))
+                    .build();
+                aws_sdk_dynamodb::Client::from_conf(config)
+            };
+        let lease = client(lease_base, LEASE_ATTEMPT, LEASE_OPERATION, 2);
+        let bulk = client(base.clone(), ATTEMPT, OPERATION, 3);
         Self { lease, bulk, time, base }
     }
 

@@ -26,6 +26,17 @@ const MAX_LOOP_LAG_MS: u64 = 500;
 /// So many acquires at once can be finished in 5 s even when each takes half a second of a slow store.
 const MAX_ACQUIRING: u64 = 100;
 
+/// Connections that one worker takes within a second at most, half of what one index key takes in writes (AWS, "Burst and adaptive capacity":
+/// 1,000 units a second a partition): 700 take a second and a half, and no upstream sees them all at once.
+const TAKEN_PER_S: u64 = 500;
+
+/// Over how many ms so many connections are taken: those of claims that were received, or those that a worker takes again when its lease is
+/// valid again.
+#[must_use]
+pub fn spread_ms(connections: u64) -> u64 {
+    connections.saturating_mul(1_000) / TAKEN_PER_S
+}
+
 /// How many claims may be received now, 10 at most (the most that one ReceiveMessage returns).
 #[must_use]
 pub fn claims_to_take(room: &Room) -> u64 {
@@ -52,6 +63,12 @@ mod tests {
         memory_left_bytes: u64::MAX,
         loop_lag_ms: 0,
     };
+
+    #[test]
+    fn a_full_worker_takes_a_second_and_a_half_to_take_everything() {
+        assert_eq!(spread_ms(700), 1_400);
+        assert_eq!(spread_ms(10), 20);
+    }
 
     #[test]
     fn a_worker_never_takes_more_than_it_has_room_for() {

@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::supervisor::Supervisor;
-use leasehold::decide::admission::{Room, claims_to_take};
+use leasehold::decide::admission::{Room, claims_to_take, spread_ms};
 use rand::RngExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,6 +17,7 @@ const FULL_MS: u64 = 250;
 /// Polls until the session stops or is lost.
 pub async fn run(context: Arc<Context>, supervisor: Arc<Supervisor>) {
     tokio::select! {
+        biased;
         () = context.stopped() => {}
         () = context.guard.over() => {}
         () = poll(&context, &supervisor) => {}
@@ -36,9 +37,11 @@ async fn poll(context: &Context, supervisor: &Arc<Supervisor>) {
         match context.parts.claims.receive(most, LONG_POLL_S).await {
             Ok(received) => {
                 failures = 0;
+                let pace_ms = spread_ms(received.len() as u64);
                 for message in received {
                     supervisor.claim(message);
                 }
+                sleep(Duration::from_millis(pace_ms)).await;
             }
             Err(error) => {
                 context.count("claim_polls_failed");

@@ -5,7 +5,7 @@ use crate::supervisor::Supervisor;
 use leasehold::model::ConnectionId;
 use leasehold::model::hash::stable_hash;
 use rand::RngExt;
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
@@ -16,6 +16,7 @@ const AGAIN_MS: u64 = 6_000;
 /// Compares until the session stops or is lost.
 pub async fn run(context: Arc<Context>, supervisor: Arc<Supervisor>) {
     tokio::select! {
+        biased;
         () = context.stopped() => {}
         () = context.guard.over() => {}
         () = rounds(&context, &supervisor) => {}
@@ -50,10 +51,10 @@ async fn rounds(context: &Context, supervisor: &Arc<Supervisor>) {
 }
 
 /// Connections that are held and not owned by the index, or the other way round, or under another epoch.
-async fn odd_ones(supervisor: &Supervisor) -> Result<HashSet<ConnectionId>, leasehold::aws::StoreError> {
+async fn odd_ones(supervisor: &Supervisor) -> Result<BTreeSet<ConnectionId>, leasehold::aws::StoreError> {
     let owned = supervisor.owned_by_index().await?;
     let held = supervisor.held();
-    let mut odd = HashSet::new();
+    let mut odd = BTreeSet::new();
     for (id, epoch) in &held {
         if owned.get(id) != Some(&Some(*epoch)) {
             odd.insert(id.clone());

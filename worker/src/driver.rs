@@ -93,8 +93,9 @@ impl Driver {
     async fn lease_comes_back(&mut self) -> bool {
         let context = self.context.clone();
         let valid = tokio::select! {
-            () = context.guard.valid() => true,
+            biased;
             () = told(&context, &mut self.stop) => false,
+            () = context.guard.valid() => true,
         };
         valid && !*self.stop.borrow()
     }
@@ -131,8 +132,9 @@ impl Driver {
         let deadline = Duration::from_millis(settings.handshake_timeout_ms);
         let attempt = timeout(deadline, context.parts.connector.open(open));
         let opened = tokio::select! {
-            opened = attempt => opened,
+            biased;
             () = told(&context, &mut self.stop) => return Err(Ended::Told),
+            opened = attempt => opened,
         };
         match opened {
             // Under `hold` a handshake goes on past the deadline: nothing may be sent then, and nothing is opened.
@@ -178,6 +180,9 @@ impl Driver {
         let mut pinged = false;
         loop {
             tokio::select! {
+                // The end first: a socket that is never silent must not hide it.
+                biased;
+                () = told(&context, &mut self.stop) => return Err(Ended::Told),
                 frame = socket.next() => {
                     // A process that was suspended reads on as if nothing had happened: the lease is looked at before each frame.
                     if !matches!(context.guard.trust(), Trust::Valid | Trust::Holding) {
@@ -194,7 +199,6 @@ impl Driver {
                     send(socket, Frame::Ping, pong_within).await?;
                     (deadline, pinged) = (Instant::now() + pong_within, true);
                 }
-                () = told(&context, &mut self.stop) => return Err(Ended::Told),
             }
         }
     }
@@ -224,8 +228,9 @@ impl Driver {
         let mut stop = self.stop.clone();
         // While the sink is full nothing is read, but stop and the loss of the lease still get through.
         tokio::select! {
-            placed = self.place(number, body) => placed,
+            biased;
             () = told(&context, &mut stop) => Err(Ended::Told),
+            placed = self.place(number, body) => placed,
         }
     }
 
@@ -347,8 +352,9 @@ impl Driver {
         self.tell(ObservedState::Backoff, Some(why));
         let context = self.context.clone();
         tokio::select! {
-            () = sleep(Duration::from_millis(wait_ms)) => true,
+            biased;
             () = told(&context, &mut self.stop) => false,
+            () = sleep(Duration::from_millis(wait_ms)) => true,
         }
     }
 }
@@ -367,6 +373,7 @@ fn fill(template: &str, last_seq: u64) -> String {
 /// Waits until the socket must go: told to stop, or the lease is lost.
 async fn told(context: &Context, stop: &mut watch::Receiver<bool>) {
     tokio::select! {
+        biased;
         () = context.guard.dropped() => {}
         _ = stop.wait_for(|stop| *stop) => {}
     }

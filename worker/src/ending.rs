@@ -66,6 +66,7 @@ pub(crate) async fn start_over(context: &Context, supervisor: &Supervisor, why: 
 
 async fn end_and_claim(context: &Context, held: &[ConnectionId], why: &str) {
     let ended = tokio::select! {
+        biased;
         ended = end(&context.parts, &context.session, why) => Some(ended),
         () = end_given_up(context) => None,
     };

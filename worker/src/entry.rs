@@ -186,6 +186,7 @@ fn stop_signal() -> watch::Receiver<bool> {
         match signals {
             Ok((mut term, mut int)) => {
                 tokio::select! {
+                    biased;
                     _ = term.recv() => {}
                     _ = int.recv() => {}
                 }

@@ -9,8 +9,10 @@ use crate::slot::{Held, Order, Slot};
 use crate::status::StatusBook;
 use crate::writer::{self, Stored};
 use leasehold::aws::connections::Observed;
+use leasehold::decide::admission::spread_ms;
 use leasehold::decide::series::{Owner, Position};
 use leasehold::model::{Connection, Feed, ObservedState, Spec};
+use rand::RngExt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -100,9 +102,15 @@ impl Slot {
         }
     }
 
-    /// The lease was lost for a moment, or for good. If a renewal comes through, the row is acquired anew.
+    /// The lease was lost for a moment, or for good. If a renewal comes through, the row is acquired anew; so are all others, but not in
+    /// the same moment.
     async fn after_the_deadline(&self) -> Option<Order> {
-        self.lease_is_valid().await.then_some(Order::Look(None))
+        if !self.lease_is_valid().await {
+            return None;
+        }
+        let spread_ms = spread_ms(self.supervisor.len() as u64);
+        sleep(Duration::from_millis(self.context.parts.seeds.rng().random_range(0..=spread_ms))).await;
+        Some(Order::Look(None))
     }
 
     /// The session's end is near, and releases the connection with all others; a row that is leased by itself is released by itself.

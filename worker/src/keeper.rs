@@ -99,6 +99,7 @@ impl Keeper {
         let guard = self.guard.clone();
         let mut rng = self.parts.seeds.rng();
         tokio::select! {
+            biased;
             () = guard.over() => {}
             () = self.renew_for_ever(&mut rng) => {}
             () = watch_deadline(&guard) => {}

@@ -43,6 +43,7 @@ pub async fn run(parts: Parts, stop: watch::Receiver<bool>) -> Result<(), StoreE
                 broken = broken.saturating_add(1);
                 let mut stop = stop.clone();
                 tokio::select! {
+                    biased;
                     () = sleep(Duration::from_millis(wait_ms)) => {}
                     () = told(&mut stop) => {}
                 }
@@ -141,6 +142,7 @@ async fn register(
         let (owned, id, note) = (parts.clone(), session.clone(), sent.clone());
         let mut registering = parts.keeper_runtime.spawn(async move { keeper::register(&owned, &id, &note).await });
         let registered = tokio::select! {
+            biased;
             registered = &mut registering => Some(registered),
             () = told(&mut stop) => None,
         };
@@ -161,6 +163,7 @@ async fn register(
         }
         let wait_ms = parts.settings.backoff.wait_ms(4, &mut parts.seeds.rng()).max(500);
         tokio::select! {
+            biased;
             () = sleep(Duration::from_millis(wait_ms)) => {}
             () = told(&mut stop) => {}
         }

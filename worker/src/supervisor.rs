@@ -9,7 +9,7 @@ use leasehold::aws::store::Page;
 use leasehold::model::connection::attr;
 use leasehold::model::{Claim, ConnectionId, Marks, SessionId, fields};
 use rand::RngExt;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -37,8 +37,8 @@ struct Handle {
 /// The slots of one session.
 pub struct Supervisor {
     context: Arc<Context>,
-    slots: Mutex<HashMap<ConnectionId, Handle>>,
-    given_up: Mutex<HashSet<ConnectionId>>,
+    slots: Mutex<BTreeMap<ConnectionId, Handle>>,
+    given_up: Mutex<BTreeSet<ConnectionId>>,
 }
 
 impl Supervisor {
@@ -48,7 +48,7 @@ impl Supervisor {
         Arc::new(Self { context, slots: Mutex::default(), given_up: Mutex::default() })
     }
 
-    fn slots(&self) -> MutexGuard<'_, HashMap<ConnectionId, Handle>> {
+    fn slots(&self) -> MutexGuard<'_, BTreeMap<ConnectionId, Handle>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -66,7 +66,7 @@ impl Supervisor {
 
     /// What is held, with the epoch of each.
     #[must_use]
-    pub fn held(&self) -> HashMap<ConnectionId, u64> {
+    pub fn held(&self) -> BTreeMap<ConnectionId, u64> {
         let slots = self.slots();
         slots.iter().filter_map(|(id, handle)| Some((id.clone(), handle.holding?))).collect()
     }
@@ -79,7 +79,7 @@ impl Supervisor {
     /// What the session's end leaves behind: what slots gave up because of it, and what still has a slot.
     #[must_use]
     pub fn given_up(&self) -> Vec<ConnectionId> {
-        let mut ids: HashSet<ConnectionId> = self.slots().keys().cloned().collect();
+        let mut ids: BTreeSet<ConnectionId> = self.slots().keys().cloned().collect();
         ids.extend(self.given_up.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned());
         ids.into_iter().collect()
     }
@@ -171,6 +171,7 @@ impl Supervisor {
         self.slots().remove(&id);
         let wait_ms = self.context.parts.seeds.rng().random_range(PANIC_WAIT_MS / 2..=PANIC_WAIT_MS);
         tokio::select! {
+            biased;
             () = self.context.stopped() => {}
             () = self.context.guard.over() => {}
             () = sleep(Duration::from_millis(wait_ms)) => {
@@ -197,7 +198,7 @@ impl Supervisor {
     /// # Errors
     /// [`StoreError`] when `by_owner` cannot be read for a resync; the marks stay then.
     pub async fn converge(self: &Arc<Self>, marks: &Marks) -> Result<bool, StoreError> {
-        let mut ids: HashSet<ConnectionId> = marks.ids.iter().cloned().collect();
+        let mut ids: BTreeSet<ConnectionId> = marks.ids.iter().cloned().collect();
         if marks.resync {
             ids.extend(self.slots().keys().cloned());
             ids.extend(self.owned_by_index().await?.into_keys());
@@ -215,9 +216,9 @@ impl Supervisor {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn owned_by_index(&self) -> Result<HashMap<ConnectionId, Option<u64>>, StoreError> {
+    pub async fn owned_by_index(&self) -> Result<BTreeMap<ConnectionId, Option<u64>>, StoreError> {
         let session: &SessionId = &self.context.session;
-        let mut owned = HashMap::new();
+        let mut owned = BTreeMap::new();
         let mut from = None;
         loop {
             let Page { items, next } = self.context.parts.store.by_owner(session, from).await?;

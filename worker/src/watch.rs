@@ -32,17 +32,22 @@ impl Slot {
         loop {
             let wait = book.due_ms().map(|due| due.saturating_sub(context.parts.clock.mono_ms()));
             tokio::select! {
+                biased;
+                () = context.guard.dropped() => return Outcome::LeaseDropped,
+                () = context.stopped() => return Outcome::Shutdown,
                 order = self.orders.recv() => match order {
                     Some(order) => if let Some(outcome) = self.on_order(order, held, spec).await { return outcome },
                     None => return Outcome::Shutdown,
                 },
-                () = context.guard.dropped() => return Outcome::LeaseDropped,
-                () = context.stopped() => return Outcome::Shutdown,
                 row = changed(&mut rows) => match row {
                     Some(row) => if let Some(outcome) = self.judge(self.read(row), held, spec).await { return outcome },
                     // The renewals have ended by themselves: the deadline, or what they said last, ends the holding.
                     None => rows = None,
                 },
+                // Before what may change with every message.
+                () = due_in(wait) => {
+                    if let Some(outcome) = self.write_status(held, book).await { return outcome }
+                }
                 now = changed(&mut observed) => match now {
                     Some(now) => book.note(now),
                     None => return self.driver_ended().await,
@@ -53,9 +58,6 @@ impl Slot {
                     // Without its writer the driver ends with the next message.
                     None => stored = None,
                 },
-                () = sleep(Duration::from_millis(wait.unwrap_or(u64::MAX / 2))), if wait.is_some() => {
-                    if let Some(outcome) = self.write_status(held, book).await { return outcome }
-                }
             }
         }
     }
@@ -96,6 +98,7 @@ impl Slot {
             };
             self.trouble(&error);
             tokio::select! {
+                biased;
                 () = held.context.guard.dropped() => return Some(Outcome::LeaseDropped),
                 () = self.context.stopped() => return Some(Outcome::Shutdown),
                 () = sleep(Duration::from_secs(1)) => {}
@@ -182,6 +185,15 @@ fn same_spec(spec: Option<&Arc<Spec>>, held: &Held, item: &Item) -> bool {
         (Some(old), Ok(new)) => **old == new,
         (None, Err(new)) => Spec::from_item(&held.item).is_err_and(|old| old == new),
         _ => false,
+    }
+}
+
+/// Waits so many ms, not at all for 0 (a timer takes at least one), or for ever.
+async fn due_in(wait_ms: Option<u64>) {
+    match wait_ms {
+        Some(0) => {}
+        Some(wait_ms) => sleep(Duration::from_millis(wait_ms)).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -90,6 +90,7 @@ impl Writer {
     async fn run(mut self) {
         let context = self.context.clone();
         tokio::select! {
+            biased;
             () = context.guard.dropped() => {}
             () = self.write_all() => {}
         }

@@ -9,6 +9,9 @@ use aws_smithy_runtime_api::client::http::{HttpClient, HttpConnector, HttpConnec
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 
 const REGION: &str = "us-east-1";
+/// Each client has a retry quota of its own. The SDK shares one among all clients of a service in a process, so that one simulated process,
+/// or one test, would use up the retries of another.
+const OWN: &str = "own";
 
 /// Lets the SDK use a connector. The SDK's connect and read time-outs do not apply (there is no connection); its
 /// operation time-outs do.
@@ -36,6 +39,7 @@ pub fn dynamodb_config(
 ) -> aws_sdk_dynamodb::config::Builder {
     aws_sdk_dynamodb::Config::builder()
         .behavior_version(BehaviorVersion::latest())
+        .retry_partition(aws_sdk_dynamodb::config::retry::RetryPartition::custom(OWN).build())
         .region(Region::new(REGION))
         .credentials_provider(credentials())
         .sleep_impl(TokioSleep::new())
@@ -51,6 +55,7 @@ pub fn streams_config(
 ) -> aws_sdk_dynamodbstreams::config::Builder {
     aws_sdk_dynamodbstreams::Config::builder()
         .behavior_version(BehaviorVersion::latest())
+        .retry_partition(aws_sdk_dynamodbstreams::config::retry::RetryPartition::custom(OWN).build())
         .region(Region::new(REGION))
         .credentials_provider(credentials())
         .sleep_impl(TokioSleep::new())
@@ -63,6 +68,7 @@ pub fn streams_config(
 pub fn sqs_config(connector: impl HttpConnector + 'static, time: Option<VirtualClock>) -> aws_sdk_sqs::config::Builder {
     aws_sdk_sqs::Config::builder()
         .behavior_version(BehaviorVersion::latest())
+        .retry_partition(aws_sdk_sqs::config::retry::RetryPartition::custom(OWN).build())
         .region(Region::new(REGION))
         .credentials_provider(credentials())
         .sleep_impl(TokioSleep::new())

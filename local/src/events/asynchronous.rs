@@ -145,6 +145,7 @@ impl AsyncInvoker {
         loop {
             let accepts = under_way.len() < MAX_UNDER_WAY;
             tokio::select! {
+                biased;
                 () = stopped(&mut stop) => break,
                 Some(event) = receiver.recv(), if accepts => {
                     under_way.spawn(Arc::clone(&self.shared).deliver(event, stop.clone()));

@@ -46,8 +46,9 @@ pub(crate) async fn stopped(stop: &mut Stop) {
 /// Sleeps for `ms` milliseconds, and says whether the loop goes on (`false`: it was stopped meanwhile).
 pub(crate) async fn pause(ms: u64, stop: &mut Stop) -> bool {
     tokio::select! {
-        () = tokio::time::sleep(std::time::Duration::from_millis(ms)) => true,
+        biased;
         () = stopped(stop) => false,
+        () = tokio::time::sleep(std::time::Duration::from_millis(ms)) => true,
     }
 }
 

@@ -134,11 +134,13 @@ impl SqsSource {
         while !*stop.borrow() {
             // A permit first: what is received but not delivered would run into its visibility time-out.
             let permit = tokio::select! {
+                biased;
                 permit = Arc::clone(&permits).acquire_owned() => permit,
                 () = stopped(&mut stop) => break,
             };
             while deliveries.try_join_next().is_some() {}
             let received = tokio::select! {
+                biased;
                 received = self.shared.receive_batch() => received,
                 () = stopped(&mut stop) => break,
             };

@@ -177,6 +177,7 @@ impl StreamSource {
                 }
             };
             tokio::select! {
+                biased;
                 going_on = pause(wait_ms, &mut stop) => if !going_on { break },
                 // A shard that ended may have children: look at once.
                 Some(ended) = tasks.join_next_with_id() => self.reader_ended(ended, &mut reading),

@@ -151,6 +151,7 @@ impl EmbeddedSqs {
             // At least a millisecond, so that a clock that stands still cannot make this spin.
             let sleep_ms = next_ms.unwrap_or(deadline_ms).min(deadline_ms).saturating_sub(now_ms).max(1);
             tokio::select! {
+                biased;
                 () = arrival => {}
                 () = tokio::time::sleep(Duration::from_millis(sleep_ms)) => {}
             }
