@@ -4,6 +4,7 @@ use crate::connector::Connector;
 use crate::counters::{Counters, Gauges};
 use crate::guard::Guard;
 use crate::settings::Settings;
+use crate::stop::Stop;
 use leasehold::aws::Store;
 use leasehold::aws::queues::Queue;
 use leasehold::clock::SharedClock;
@@ -12,7 +13,7 @@ use leasehold::model::SessionId;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::sync::{Arc, Mutex, PoisonError};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 
 /// What a worker process is built from; `main` and tests make it.
 #[derive(Clone)]
@@ -84,19 +85,19 @@ pub struct Context {
     /// Its lease; of a connection whose row is leased by itself, that row's.
     pub guard: Arc<Guard>,
     /// True once the worker shuts down.
-    pub stopping: watch::Receiver<bool>,
+    pub stopping: Stop,
 }
 
 impl Context {
     /// Waits until the worker shuts down.
     pub async fn stopped(&self) {
-        told(&mut self.stopping.clone()).await;
+        self.stopping.told().await;
     }
 
     /// True once the worker shuts down.
     #[must_use]
     pub fn is_stopping(&self) -> bool {
-        *self.stopping.borrow()
+        self.stopping.is_told()
     }
 
     /// Lease time.
@@ -121,10 +122,4 @@ impl Context {
     pub fn count(&self, name: &'static str) {
         self.parts.counters.add(name);
     }
-}
-
-/// Waits until the worker is told to stop.
-pub(crate) async fn told(stop: &mut watch::Receiver<bool>) {
-    // An error means that the sender is gone, which is a shutdown too.
-    let _ = stop.wait_for(|stop| *stop).await;
 }

@@ -3,9 +3,10 @@
 use leasehold::clock::SharedClock;
 use leasehold::decide::renewal::{OnStoreOutage, Trust, trust};
 use leasehold::decide::timing::{Rules, Timing};
-use std::sync::Arc;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use tokio::sync::watch;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::Notify;
 
 /// The lease of one session, or of one row of it, as the worker itself counts it.
 #[derive(Debug)]
@@ -18,14 +19,15 @@ pub struct Guard {
     policy: OnStoreOutage,
     renewed_ms: AtomicU64,
     over: AtomicBool,
-    changes: watch::Sender<Trust>,
+    noticed: Mutex<Trust>,
+    /// Wakes in the order in which tasks began to wait, so that a simulated run can be repeated; a `watch` does not.
+    changed: Notify,
 }
 
 impl Guard {
     /// A lease whose registration was sent at `renewed_ms` (monotonic clock).
     #[must_use]
     pub fn new(clock: SharedClock, timing: Timing, rules: Rules, policy: OnStoreOutage, renewed_ms: u64) -> Self {
-        let (changes, _) = watch::channel(Trust::Valid);
         Self {
             session: None,
             clock,
@@ -34,7 +36,8 @@ impl Guard {
             policy,
             renewed_ms: AtomicU64::new(renewed_ms),
             over: AtomicBool::new(false),
-            changes,
+            noticed: Mutex::new(Trust::Valid),
+            changed: Notify::new(),
         }
     }
 
@@ -91,14 +94,11 @@ impl Guard {
     /// Judges, and wakes whoever waits for a change.
     pub fn refresh(&self) -> Trust {
         let now = self.trust();
-        self.changes.send_if_modified(|last| {
-            let changed = *last != now;
-            if changed {
-                tracing::info!(event = "lease_trust", from = ?*last, to = ?now, "the trust in this session's lease changed");
-            }
-            *last = now;
-            changed
-        });
+        let last = std::mem::replace(&mut *self.noticed.lock().unwrap_or_else(PoisonError::into_inner), now);
+        if last != now {
+            tracing::info!(event = "lease_trust", from = ?last, to = ?now, "the trust in this session's lease changed");
+            self.changed.notify_waiters();
+        }
         now
     }
 
@@ -118,23 +118,21 @@ impl Guard {
     }
 
     async fn wait_for(&self, is: impl Fn(Trust) -> bool) {
-        let mut changes = self.changes.subscribe();
-        let mut of_session = self.session.as_ref().map(|session| session.changes.subscribe());
+        // A session's own lease has no other above it.
+        let above = self.session.as_ref().map_or(&self.changed, |session| &session.changed);
         loop {
+            let (mut above, mut changed) = (pin!(above.notified()), pin!(self.changed.notified()));
+            // Before looking, so that what comes between looking and waiting wakes us.
+            above.as_mut().enable();
+            changed.as_mut().enable();
             // The clock decides, not the last notice: a process that was suspended reads the clock before anybody could notify it.
             if is(self.trust()) {
                 return;
             }
-            let changed = match &mut of_session {
-                None => changes.changed().await,
-                Some(of_session) => tokio::select! {
-                    biased;
-                    changed = of_session.changed() => changed,
-                    changed = changes.changed() => changed,
-                },
-            };
-            if changed.is_err() {
-                return;
+            tokio::select! {
+                biased;
+                () = above => {}
+                () = changed => {}
             }
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! - [`entry`]: the one way in, for the binary, the demonstration and `leasehold local`
 //! - [`settings`]: environment variables; [`health`]: the health check; [`task`]: which ECS task this is
-//! - [`run`]: sessions one after the other, until SIGTERM; `ending`: how each of them ends
+//! - [`run`]: sessions one after the other, until SIGTERM; `ending`: how each of them ends; `stop`: the order to stop, as everybody hears it
 //! - [`keeper`]: registers, renews, reads marks, on a runtime of its own; [`guard`]: how far the lease may be trusted right now
 //! - [`claims`]: takes claims while there is room; [`compare`]: what is held against what the table says
 //! - [`supervisor`]: one [`slot`] a connection, which acquires (`acquire`), holds (`hold`, `watch`), and gives up (`release`); `row_keeper`:
@@ -29,6 +29,7 @@ pub mod run;
 pub mod settings;
 pub mod slot;
 pub mod status;
+pub mod stop;
 pub mod supervisor;
 pub mod task;
 mod watch;

@@ -1,8 +1,9 @@
 //! Sessions, one after the other, until the worker is told to stop.
 
-use crate::context::{Context, Parts, told};
+use crate::context::{Context, Parts};
 use crate::guard::Guard;
 use crate::keeper::{self, Keeper};
+use crate::stop::Stop;
 use crate::supervisor::Supervisor;
 use crate::{claims, compare, ending};
 use futures_util::future::select_all;
@@ -31,6 +32,7 @@ enum Ended {
 /// # Errors
 /// [`StoreError`] when the first session cannot be registered for a reason that waiting does not mend: a missing table, no credentials.
 pub async fn run(parts: Parts, stop: watch::Receiver<bool>) -> Result<(), StoreError> {
+    let stop = Stop::following(stop);
     let lag = tokio::spawn(measure_loop(parts.clone()));
     let (mut first, mut broken) = (true, 0_u32);
     let result = loop {
@@ -41,11 +43,10 @@ pub async fn run(parts: Parts, stop: watch::Receiver<bool>) -> Result<(), StoreE
                 // What panics at once in every session must not spin.
                 let wait_ms = parts.settings.backoff.wait_ms(broken, &mut parts.seeds.rng()).max(500);
                 broken = broken.saturating_add(1);
-                let mut stop = stop.clone();
                 tokio::select! {
                     biased;
                     () = sleep(Duration::from_millis(wait_ms)) => {}
-                    () = told(&mut stop) => {}
+                    () = stop.told() => {}
                 }
             }
             Err(error) => break Err(error),
@@ -56,7 +57,7 @@ pub async fn run(parts: Parts, stop: watch::Receiver<bool>) -> Result<(), StoreE
     result
 }
 
-async fn one_session(parts: &Parts, stop: watch::Receiver<bool>, first: bool) -> Result<Ended, StoreError> {
+async fn one_session(parts: &Parts, stop: Stop, first: bool) -> Result<Ended, StoreError> {
     let session = new_session_id(parts);
     let Some(registered_ms) = register(parts, &session, stop.clone(), first).await? else { return Ok(Ended::Stopped) };
     tracing::info!(event = "session_started", %session, capacity = parts.settings.capacity, "registered");
@@ -130,12 +131,7 @@ fn start_tasks(context: &Arc<Context>, supervisor: &Arc<Supervisor>) -> [JoinHan
 }
 
 /// `None`: told to stop before it was registered.
-async fn register(
-    parts: &Parts,
-    session: &SessionId,
-    mut stop: watch::Receiver<bool>,
-    first: bool,
-) -> Result<Option<u64>, StoreError> {
+async fn register(parts: &Parts, session: &SessionId, stop: Stop, first: bool) -> Result<Option<u64>, StoreError> {
     let sent = Arc::new(AtomicBool::new(false));
     loop {
         // Registered on the keeper's runtime, where its client's connections are to live.
@@ -144,7 +140,7 @@ async fn register(
         let registered = tokio::select! {
             biased;
             registered = &mut registering => Some(registered),
-            () = told(&mut stop) => None,
+            () = stop.told() => None,
         };
         let Some(registered) = registered else {
             registering.abort();
@@ -165,7 +161,7 @@ async fn register(
         tokio::select! {
             biased;
             () = sleep(Duration::from_millis(wait_ms)) => {}
-            () = told(&mut stop) => {}
+            () = stop.told() => {}
         }
     }
 }
