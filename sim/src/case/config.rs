@@ -1,0 +1,97 @@
+//! How the cluster of a case is set up.
+
+use crate::case::Options;
+use crate::faults::Kind;
+use leasehold::decide::renewal::OnStoreOutage;
+use leasehold::decide::timing::Timing;
+use rand::RngExt;
+use rand::rngs::StdRng;
+use std::collections::BTreeSet;
+
+/// A case's cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Seeds everything that is drawn while it runs.
+    pub seed: u64,
+    /// How long things may be done to it, in ms; what follows is calm.
+    pub active_ms: u64,
+    /// Processes side by side.
+    pub workers: usize,
+    /// Connections, each numbered or not.
+    pub connections: Vec<bool>,
+    /// What a worker does when the store is away.
+    pub policy: OnStoreOutage,
+    /// Connections that a worker holds at most.
+    pub capacity: u64,
+    /// The protocol's numbers.
+    pub timing: Timing,
+    /// What goes wrong.
+    pub kinds: BTreeSet<Kind>,
+    /// By how much each process's clock drifts, in ppm.
+    pub drift_ppm: Vec<i64>,
+    /// How many write units a second one key takes, where that is limited.
+    pub write_limit: Option<u32>,
+    /// A message of a connection comes about every so many ms.
+    pub message_ms: u64,
+    /// Faults may reach beyond what the protocol allows for.
+    pub beyond: bool,
+}
+
+/// How much of a case is active, of 100: the rest is for settling, which takes less as a rule.
+const ACTIVE_PERCENT: u64 = 70;
+
+impl Config {
+    /// The cluster of a seed.
+    #[must_use]
+    pub fn draw(seed: u64, options: Options, rng: &mut StdRng) -> Self {
+        let workers = rng.random_range(2..=4);
+        let connections: Vec<bool> = (0..rng.random_range(4..=10)).map(|_| rng.random_range(0..4) > 0).collect();
+        let policy = if rng.random_range(0..10) < 4 { OnStoreOutage::Hold } else { OnStoreOutage::Close };
+        let others = workers as u64 - 1;
+        // Either plenty, or just enough for all while one process is away.
+        let tight = rng.random_range(0..4) == 0;
+        let capacity = if tight { (connections.len() as u64).div_ceil(others) + 1 } else { 700 };
+        let kinds = kinds(rng);
+        let drift = |rng: &mut StdRng| if kinds.contains(&Kind::Drift) { rng.random_range(-150..=150) } else { 0 };
+        let drift_ppm = (0..workers).map(|_| drift(rng)).collect();
+        let limited = kinds.contains(&Kind::WriteLimit);
+        Self {
+            seed,
+            active_ms: options.minutes * 60_000 * ACTIVE_PERCENT / 100,
+            workers,
+            policy,
+            capacity,
+            timing: timing(),
+            drift_ppm,
+            write_limit: limited.then(|| rng.random_range(4..=12)),
+            kinds,
+            message_ms: 5_000 + 500 * connections.len() as u64,
+            connections,
+            beyond: options.beyond,
+        }
+    }
+
+    /// The name of a connection.
+    #[must_use]
+    pub fn connection(index: usize) -> String {
+        format!("c{index}")
+    }
+}
+
+/// The documented numbers, but for what a case is too short for: comparisons come every 20 s and see each row within five.
+fn timing() -> Timing {
+    Timing { compare_ms: 20_000, sweep_ms: 100_000, ..Timing::default() }
+}
+
+/// A few cases are quiet, so that what is promised for them is looked at as well; the others have several kinds of faults.
+fn kinds(rng: &mut StdRng) -> BTreeSet<Kind> {
+    let mut kinds = BTreeSet::new();
+    if rng.random_range(0..8) == 0 {
+        return kinds;
+    }
+    let count = rng.random_range(2..=8);
+    while kinds.len() < count {
+        kinds.insert(Kind::ALL[rng.random_range(0..Kind::ALL.len())]);
+    }
+    kinds
+}

@@ -1,0 +1,28 @@
+//! What a seed stands for: a configuration, and all that is done to it, up front and as data.
+//!
+//! - [`config`]: how the cluster is set up
+//! - [`step`]: what can be done to it
+//! - [`plan`]: the schedule
+
+pub mod config;
+pub mod plan;
+pub mod step;
+
+pub use config::Config;
+pub use plan::Plan;
+pub use step::{Step, Target, Timed};
+
+/// How seeds become cases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Virtual minutes of one case, the calm at its end included.
+    pub minutes: u64,
+    /// Faults reach beyond what the protocol allows for.
+    pub beyond: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { minutes: 10, beyond: false }
+    }
+}

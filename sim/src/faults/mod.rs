@@ -1,0 +1,12 @@
+//! What goes wrong.
+//!
+//! - [`Kind`]: everything, by name
+//! - [`weather`]: what is wrong on one way to AWS; [`line`]: that way
+//! - [`functions`]: what is wrong with events and invocations
+
+pub mod functions;
+pub mod kind;
+pub mod line;
+pub mod weather;
+
+pub use kind::Kind;

@@ -1,0 +1,140 @@
+//! Owners and epochs of rows.
+
+use super::{CHECKPOINT, CLOSE_FIRST, EPOCHS_RISE, FENCE_FIRST, NO_UPSERT, OWNER_WRITES, PAIRS};
+use crate::ledger::Book;
+use crate::ledger::image::{brief, number, text};
+use crate::ledger::observed::Applied;
+use serde_json::Value;
+
+/// Two clock errors: a row that is deleted and made again within these may repeat an epoch (`max_clock_skew`, and what a Date leaves open).
+const TWO_CLOCK_ERRORS_MS: u64 = 10_000;
+
+/// Owner and epoch of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Lease<'a> {
+    owner: Option<&'a str>,
+    epoch: Option<u64>,
+}
+
+impl<'a> Lease<'a> {
+    fn of(image: Option<&'a Value>) -> Self {
+        let Some(image) = image else { return Self { owner: None, epoch: None } };
+        Self { owner: text(image, "lease_owner"), epoch: number(image, "lease_epoch") }
+    }
+}
+
+/// Takes a write to `connections` into the book.
+pub fn written(book: &mut Book, applied: &Applied<'_>) {
+    let connection = text(applied.key, "Pk").unwrap_or_default().trim_start_matches("CONN#").to_owned();
+    let old = book.row(&connection).image.take();
+    let new = applied.new.clone();
+    let shown = new.as_ref().map_or_else(|| "(no row)".to_owned(), brief);
+    book.write(applied.who, &connection, format!("row: {shown}"));
+    if applied.who != "hand" {
+        check(book, &connection, applied.who, old.as_ref(), new.as_ref());
+    }
+    note_wish(book, &connection, old.as_ref(), new.as_ref());
+    note_stranded(book, &connection, new.as_ref());
+    book.row(&connection).image = new;
+}
+
+fn check(book: &mut Book, connection: &str, who: &str, old: Option<&Value>, new: Option<&Value>) {
+    let Some(old) = old else {
+        return book.break_promise(NO_UPSERT, Some(connection), format!("{who} wrote to a row that is not there"));
+    };
+    let (was, is) = (Lease::of(Some(old)), Lease::of(new));
+    match is.owner {
+        Some(owner) if was != is => acquired(book, connection, who, was, owner, is.epoch.unwrap_or(0)),
+        _ => changed(book, connection, who, was, is),
+    }
+    if let Some(new) = new {
+        check_progress(book, connection, who, old, new);
+    }
+}
+
+fn acquired(book: &mut Book, connection: &str, who: &str, was: Lease<'_>, owner: &str, epoch: u64) {
+    if book.process_of(owner) != Some(who) {
+        let what = format!("{who} made {owner} the owner, which is no session of its own");
+        book.break_promise(OWNER_WRITES, Some(connection), what);
+    }
+    if let Some(former) = was.owner.filter(|former| *former != owner) {
+        if !book.is_over(former) {
+            let what = format!("{who} took it from {former}, which is not over");
+            book.break_promise(FENCE_FIRST, Some(connection), what);
+        }
+        book.tally.hand_overs += 1;
+    }
+    let now_ms = book.now_ms;
+    book.process(who).acquired.insert(connection.to_owned(), now_ms);
+    let row = book.row(connection);
+    let (highest, at_ms) = row.highest_epoch;
+    let rises_in_row = was.epoch.is_none_or(|was| epoch > was);
+    let recent = row.wish.overwritten_ms.max(row.wish.deleted_ms).is_some_and(|lost_ms| lost_ms >= at_ms);
+    let excused = recent && now_ms.saturating_sub(at_ms) <= TWO_CLOCK_ERRORS_MS;
+    row.highest_epoch = if epoch >= highest { (epoch, now_ms) } else { row.highest_epoch };
+    let new_pair = row.pairs.insert((owner.to_owned(), epoch));
+    if !rises_in_row || (epoch <= highest && highest > 0 && !excused) {
+        let what = format!("{who} took it with epoch {epoch}; it had {:?}, the highest was {highest}", was.epoch);
+        book.break_promise(EPOCHS_RISE, Some(connection), what);
+    }
+    if !new_pair {
+        book.break_promise(PAIRS, Some(connection), format!("{owner} had it before with epoch {epoch}"));
+    }
+}
+
+/// A write that made nobody the owner.
+fn changed(book: &mut Book, connection: &str, who: &str, was: Lease<'_>, is: Lease<'_>) {
+    let Some(owner) = was.owner else { return };
+    let process = book.process_of(owner).map(str::to_owned);
+    let by_owner = process.as_deref() == Some(who);
+    if !by_owner && (is_worker(who) || !book.is_over(owner)) {
+        let what = format!("{who} wrote to a row of {owner} ({})", process.as_deref().unwrap_or("no process"));
+        book.break_promise(OWNER_WRITES, Some(connection), what);
+    }
+    if is.owner.is_none()
+        && by_owner
+        && book.sockets.values().any(|it| it.connection == connection && it.process == who)
+    {
+        book.break_promise(CLOSE_FIRST, Some(connection), format!("{who} released it with its socket open"));
+    }
+}
+
+fn check_progress(book: &mut Book, connection: &str, who: &str, old: &Value, new: &Value) {
+    let (Some(last_seq), Some(series)) = (number(new, "last_seq"), text(new, "series")) else { return };
+    if number(old, "last_seq") == Some(last_seq) && text(old, "series") == Some(series) {
+        return;
+    }
+    let stored = book.series.get(&(connection.to_owned(), series.to_owned())).copied().unwrap_or(0);
+    if last_seq > stored {
+        let what = format!("{who} wrote last_seq {last_seq}, and {stored} is stored in {series}");
+        book.break_promise(CHECKPOINT, Some(connection), what);
+    }
+}
+
+fn is_worker(who: &str) -> bool {
+    who.starts_with('w')
+}
+
+/// What a person has just written, if it was one.
+fn note_wish(book: &mut Book, connection: &str, old: Option<&Value>, new: Option<&Value>) {
+    let now_ms = book.now_ms;
+    let row = book.row(connection);
+    match new {
+        None => row.wish.deleted_ms = Some(now_ms),
+        Some(new) => {
+            let lost = Lease::of(old).epoch.is_some() && Lease::of(Some(new)).epoch.is_none();
+            if lost {
+                row.wish.overwritten_ms = Some(now_ms);
+            }
+        }
+    }
+}
+
+fn note_stranded(book: &mut Book, connection: &str, new: Option<&Value>) {
+    let owner =
+        new.filter(|new| text(new, "desired_state") == Some("STARTED")).and_then(|new| text(new, "lease_owner"));
+    let stranded = owner.is_some_and(|owner| book.is_over(owner));
+    let now_ms = book.now_ms;
+    let since = &mut book.row(connection).stranded_since_ms;
+    *since = if stranded { Some(now_ms) } else { None };
+}

@@ -1,0 +1,20 @@
+//! The simulated cluster: real workers, the real functions and the real adapters over the embedded engine and queue, on one virtual time and
+//! one seed.
+//!
+//! - [`case`]: what a seed stands for: a configuration and a schedule, as data
+//! - [`workload`]: what people and upstreams do
+//! - [`cluster`]: processes and the world, moved together in small steps
+//! - [`faults`]: what goes wrong
+//! - [`ledger`]: what really happened; [`invariants`]: what must be so
+//! - [`time`]: the world's time, and each process's own clocks
+
+pub mod case;
+pub mod cluster;
+pub mod faults;
+pub mod invariants;
+pub mod ledger;
+pub mod time;
+pub mod workload;
+
+pub use case::{Options, Plan};
+pub use cluster::{Outcome, run};
