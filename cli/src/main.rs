@@ -3,7 +3,7 @@
 //! - [`target`]: which system a command talks to
 //! - [`commands`]: one file a command
 //! - [`demo`]: the main job, with a verdict; [`local`]: the system for one's own connections; [`worker`]: this program as a worker
-//! - [`feed`]: an upstream to try things with; [`bench`]: measurements
+//! - [`feed`]: an upstream to try things with; [`bench`]: measurements; [`sim`]: the simulated cluster
 //! - [`output`], [`visible`], [`failure`]: what is printed, safely, and exit codes
 
 mod bench;
@@ -13,6 +13,7 @@ mod failure;
 mod feed;
 mod local;
 mod output;
+mod sim;
 mod target;
 mod visible;
 mod worker;
@@ -52,6 +53,7 @@ enum Command {
     Local(local::Arguments),
     Feed(feed::Arguments),
     Bench(bench::Arguments),
+    Sim(sim::Arguments),
     #[command(name = worker::NAME, hide = true)]
     Worker(worker::WorkerArguments),
     Start(start::Arguments),
@@ -67,6 +69,10 @@ fn main() -> ExitCode {
     // A worker builds runtimes of its own.
     if let Command::Worker(arguments) = &cli.command {
         return worker::run(arguments, &variable);
+    }
+    // So does each simulated process.
+    if let Command::Sim(arguments) = &cli.command {
+        return sim::run(arguments).unwrap_or_else(|failure| ended(&failure));
     }
     let runtime = match Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -107,7 +113,8 @@ async fn operate(command: Command, state_dir: &Path) -> Result<(), Failure> {
         Command::List(arguments) => arguments.run(&target, &output).await,
         Command::Workers(arguments) => arguments.run(&target, &output).await,
         Command::Messages(arguments) => arguments.run(&target, &output).await,
-        Command::Demo(_) | Command::Local(_) | Command::Feed(_) | Command::Bench(_) | Command::Worker(_) => Ok(()),
+        Command::Demo(_) | Command::Local(_) | Command::Feed(_) | Command::Bench(_) => Ok(()),
+        Command::Sim(_) | Command::Worker(_) => Ok(()),
     }
 }
 

@@ -6,15 +6,21 @@
 //! - [`cluster`]: processes and the world, moved together in small steps
 //! - [`faults`]: what goes wrong
 //! - [`ledger`]: what really happened; [`invariants`]: what must be so
+//! - [`campaign`]: many seeds, side by side; [`summary`]: what they came to; [`shrink`]: from a broken promise to a short schedule
 //! - [`time`]: the world's time, and each process's own clocks
 
+pub mod campaign;
 pub mod case;
 pub mod cluster;
 pub mod faults;
 pub mod invariants;
 pub mod ledger;
+pub mod shrink;
+pub mod summary;
 pub mod time;
 pub mod workload;
 
+pub use campaign::{run_seed, run_seeds};
 pub use case::{Options, Plan};
 pub use cluster::{Outcome, run};
+pub use summary::Summary;

@@ -127,6 +127,11 @@ impl<'a> Cluster<'a> {
         if self.plan.config.write_limit.is_some() {
             self.ledger.open().disturb_all(Kind::WriteLimit, self.plan.config.active_ms);
         }
+        for drift_ppm in &self.plan.config.drift_ppm {
+            if *drift_ppm != 0 {
+                self.ledger.open().disturb_all(Kind::Drift, self.plan.config.active_ms);
+            }
+        }
         let mut steps = self.plan.steps.iter().peekable();
         while self.clock.now_ms() < self.plan.config.active_ms {
             while let Some(Timed { step, .. }) = steps.next_if(|timed| timed.at_ms <= self.clock.now_ms()) {

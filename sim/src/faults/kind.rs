@@ -1,7 +1,9 @@
 //! Everything that goes wrong, by name.
 
+use serde::Serialize;
+
 /// A kind of fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum Kind {
     /// SIGKILL; another process starts in its place some time later.
     Crash,

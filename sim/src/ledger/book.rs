@@ -39,6 +39,8 @@ pub struct Violation {
 /// Numbers of one case.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tally {
+    /// How often each fault struck.
+    pub faults: BTreeMap<Kind, u64>,
     /// Changes of owner from one session to another.
     pub hand_overs: u64,
     /// Messages stored.
@@ -165,12 +167,14 @@ impl Book {
 
     /// A fault of one process lasts until `until_ms`.
     pub fn disturb(&mut self, process: &str, kind: Kind, until_ms: u64) {
+        *self.tally.faults.entry(kind).or_default() += 1;
         let until = self.process(process).faults.entry(kind).or_default();
         *until = (*until).max(until_ms);
     }
 
     /// A fault of everybody lasts until `until_ms`.
     pub fn disturb_all(&mut self, kind: Kind, until_ms: u64) {
+        *self.tally.faults.entry(kind).or_default() += 1;
         let until = self.world_faults.entry(kind).or_default();
         *until = (*until).max(until_ms);
     }

@@ -1,0 +1,157 @@
+//! `leasehold sim`: the simulated cluster, seed by seed.
+
+use crate::failure::Failure;
+use crate::output::Output;
+use clap::Args;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use leasehold_sim::summary::{Found, Summary};
+use leasehold_sim::{Options, Outcome, run_seed, run_seeds};
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+/// Run simulated clusters: real workers and functions on one virtual time, with everything going wrong that can, and look after each step
+/// whether every promise holds.
+///
+/// The same seed does the same. Exit code 1 if a promise is broken: its seed, the shortest schedule that breaks it and what happened are printed.
+#[derive(Args, Clone, Debug)]
+pub struct Arguments {
+    /// How many seeds
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    seeds: u64,
+    /// The first seed
+    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    from: u64,
+    /// This seed only
+    #[arg(long, value_name = "SEED", conflicts_with_all = ["seeds", "from"])]
+    seed: Option<u64>,
+    /// Print everything that happened with this seed
+    #[arg(long, requires = "seed")]
+    trace: bool,
+    /// Virtual minutes of a case
+    #[arg(long, value_name = "M", default_value_t = 10, value_parser = clap::value_parser!(u64).range(2..=120))]
+    minutes: u64,
+    /// Seeds side by side; 0 for one a processor
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1_024))]
+    threads: u64,
+    /// Let faults reach beyond what the protocol allows for
+    #[arg(long)]
+    beyond: bool,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// When the output is closed.
+pub fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let output = Output::new();
+    let options = Options { minutes: arguments.minutes, beyond: arguments.beyond };
+    let summary = match arguments.seed {
+        Some(seed) => {
+            let (outcome, summary) = run_seed(seed, options);
+            if arguments.trace {
+                print_trace(&outcome, &output)?;
+            }
+            summary
+        }
+        None => run_many(arguments, options),
+    };
+    if arguments.json {
+        output.json(&summary)?;
+    } else {
+        print(&summary, &output)?;
+    }
+    Ok(if summary.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn run_many(arguments: &Arguments, options: Options) -> Summary {
+    let bar = progress(arguments.seeds);
+    let threads = match usize::try_from(arguments.threads) {
+        Ok(0) | Err(_) => std::thread::available_parallelism().map_or(1, usize::from),
+        Ok(threads) => threads,
+    };
+    let seeds = arguments.from..arguments.from.saturating_add(arguments.seeds);
+    let summary = run_seeds(seeds, options, threads, &|outcome: &Outcome| {
+        bar.inc(1);
+        if let Some(violation) = &outcome.violation {
+            bar.println(format!("seed {}: {}", outcome.seed, violation.invariant));
+        }
+    });
+    bar.finish_and_clear();
+    summary
+}
+
+fn progress(seeds: u64) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::with_draw_target(Some(seeds), ProgressDrawTarget::stderr());
+    let template = "{spinner} {elapsed_precise} [{bar:30}] {pos}/{len} seeds  {per_sec}  {eta} left";
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    bar
+}
+
+fn print_trace(outcome: &Outcome, output: &Output) -> Result<(), Failure> {
+    for line in &outcome.lines {
+        output.line(&format!("{:>9.3} s  {:<14} {:<38} {}", seconds(line.at_ms), line.who, line.to, line.what))?;
+    }
+    output.line(&format!("trace {:016x}", outcome.hash))
+}
+
+fn print(summary: &Summary, output: &Output) -> Result<(), Failure> {
+    let rarest =
+        summary.rarest_pair.as_ref().map_or_else(|| "-".into(), |(pair, cases)| format!("{pair} ({cases} cases)"));
+    output.record(&[
+        ("cases", format!("{}, from seed {}", summary.cases, summary.first_seed)),
+        ("virtual hours", format!("{:.1}", summary.virtual_hours)),
+        ("hand-overs", summary.hand_overs.to_string()),
+        ("messages stored", summary.messages.to_string()),
+        ("writes applied", summary.writes.to_string()),
+        ("sockets opened", summary.sockets.to_string()),
+        ("rarest pair of faults", rarest),
+        ("promises broken", summary.violations.len().to_string()),
+    ])?;
+    let faults: Vec<_> = summary.faults.iter().map(|(fault, count)| vec![(*fault).into(), count.to_string()]).collect();
+    output.table(&["FAULT", "TIMES"], &faults)?;
+    let down: Vec<_> =
+        summary.longest_down_ms.iter().map(|(cause, ms)| vec![(*cause).into(), in_seconds(*ms)]).collect();
+    output.table(&["WITHOUT A SOCKET, BY CAUSE", "LONGEST"], &down)?;
+    let double = |cause: &str| summary.doubles.get(cause).copied().unwrap_or(0).to_string();
+    let doubles = summary.longest_double_ms.iter();
+    let doubles: Vec<_> = doubles.map(|(cause, ms)| vec![(*cause).into(), double(cause), in_seconds(*ms)]).collect();
+    output.table(&["TWO SOCKETS, BY CAUSE", "TIMES", "LONGEST"], &doubles)?;
+    for found in &summary.violations {
+        print_found(found, output)?;
+    }
+    Ok(())
+}
+
+fn print_found(found: &Found, output: &Output) -> Result<(), Failure> {
+    let connection = found.connection.as_ref().map(|connection| format!(" of {connection}")).unwrap_or_default();
+    output.line(&format!("\nseed {}: BROKEN: {}", found.seed, found.invariant))?;
+    output.line(&format!("  at {:.3} s{connection}: {}", seconds(found.at_ms), found.what))?;
+    if found.history.is_empty() {
+        return Ok(());
+    }
+    output.line("  what is left of its schedule when all that does not matter is left out:")?;
+    for step in &found.schedule {
+        output.line(&format!("    {step}"))?;
+    }
+    output.line("  what happened then:")?;
+    for line in &found.history {
+        output.line(&format!("    {:>9.3} s  {:<13} {:<10} {}", seconds(line.at_ms), line.who, line.to, line.what))?;
+    }
+    Ok(())
+}
+
+fn in_seconds(ms: u64) -> String {
+    format!("{:.1} s", seconds(ms))
+}
+
+fn seconds(ms: u64) -> f64 {
+    ms as f64 / 1_000.0
+}
