@@ -47,7 +47,7 @@ pub struct Arguments {
 /// When the output is closed.
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let output = Output::new();
-    let options = Options { minutes: arguments.minutes, beyond: arguments.beyond };
+    let options = Options { minutes: arguments.minutes, beyond: arguments.beyond, ..Options::default() };
     let summary = match arguments.seed {
         Some(seed) => {
             let (outcome, summary) = run_seed(seed, options);

@@ -3,7 +3,7 @@ fn main() {
     let args: Vec<u64> = std::env::args().skip(1).map(|a| a.parse().unwrap()).collect();
     let minutes = args.get(2).copied().unwrap_or(3);
     for seed in args[0]..args[1] {
-        let plan = Plan::draw(seed, Options { minutes, beyond: false });
+        let plan = Plan::draw(seed, Options { minutes, ..Options::default() });
         let began = std::time::Instant::now();
         let out = run(&plan);
         let last = out.lines.len();

@@ -3,7 +3,7 @@
 use crate::case::Options;
 use crate::faults::Kind;
 use leasehold::decide::renewal::OnStoreOutage;
-use leasehold::decide::timing::Timing;
+use leasehold::decide::timing::{Rules, Timing};
 use rand::RngExt;
 use rand::rngs::StdRng;
 use std::collections::BTreeSet;
@@ -25,6 +25,8 @@ pub struct Config {
     pub capacity: u64,
     /// The protocol's numbers.
     pub timing: Timing,
+    /// The protocol's rules.
+    pub rules: Rules,
     /// What goes wrong.
     pub kinds: BTreeSet<Kind>,
     /// By how much each process's clock drifts, in ppm.
@@ -51,7 +53,11 @@ impl Config {
         // Either plenty, or just enough for all while one process is away.
         let tight = rng.random_range(0..4) == 0;
         let capacity = if tight { (connections.len() as u64).div_ceil(others) + 1 } else { 700 };
-        let kinds = kinds(rng);
+        let mut kinds = kinds(rng);
+        if options.beyond {
+            // What the allowances are for.
+            kinds.extend([Kind::DateOff, Kind::CutDynamo]);
+        }
         let drift = |rng: &mut StdRng| if kinds.contains(&Kind::Drift) { rng.random_range(-150..=150) } else { 0 };
         let drift_ppm = (0..workers).map(|_| drift(rng)).collect();
         let limited = kinds.contains(&Kind::WriteLimit);
@@ -62,6 +68,7 @@ impl Config {
             policy,
             capacity,
             timing: timing(),
+            rules: options.rules,
             drift_ppm,
             write_limit: limited.then(|| rng.random_range(4..=12)),
             kinds,

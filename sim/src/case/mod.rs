@@ -12,6 +12,8 @@ pub use config::Config;
 pub use plan::Plan;
 pub use step::{Step, Target, Timed};
 
+use leasehold::decide::timing::Rules;
+
 /// How seeds become cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -19,10 +21,12 @@ pub struct Options {
     pub minutes: u64,
     /// Faults reach beyond what the protocol allows for.
     pub beyond: bool,
+    /// The protocol's rules: all, but for tests that show that the simulation notices when one is missing.
+    pub rules: Rules,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { minutes: 10, beyond: false }
+        Self { minutes: 10, beyond: false, rules: Rules::default() }
     }
 }

@@ -11,6 +11,10 @@ use rand::{RngExt, SeedableRng};
 /// Nothing is done before, so that the first sessions and sockets are there.
 const BEGIN_MS: u64 = 12_000;
 
+/// By how much workers are behind and functions ahead, in ms, where faults reach beyond the allowance: so much that only the allowance
+/// itself keeps a fence from coming before the worker's own deadline.
+const BEYOND_MS: i64 = 4_400;
+
 /// A case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
@@ -202,10 +206,16 @@ impl Drawing<'_> {
         let for_ms = self.rng.random_range(20_000..=120_000);
         let spell = |ms: i64| Spell { kind: Kind::DateOff, until_ms: for_ms, per_mille: 1_000, ms };
         if self.config.beyond {
-            for place in 0..self.config.workers {
-                self.add(at_ms, Step::Begin(Target::Place(place), spell(-4_200)));
+            // For good, and several of them would add up.
+            let (at_ms, for_ms) = (BEGIN_MS, self.config.active_ms);
+            if self.steps.iter().any(|timed| timed.step.kind() == Some(Kind::DateOff)) {
+                return;
             }
-            return self.add(at_ms, Step::Begin(Target::Functions, spell(4_200)));
+            let spell = |ms: i64| Spell { until_ms: for_ms, ..spell(ms) };
+            for place in 0..self.config.workers {
+                self.add(at_ms, Step::Begin(Target::Place(place), spell(-BEYOND_MS)));
+            }
+            return self.add(at_ms, Step::Begin(Target::Functions, spell(BEYOND_MS)));
         }
         let off_ms = self.rng.random_range(-1_500..=1_500);
         self.add(at_ms, Step::Begin(target, spell(off_ms)));

@@ -13,7 +13,6 @@ use leasehold::aws::Store;
 use leasehold::aws::queues::Queue;
 use leasehold::aws::sdk::DynamoClients;
 use leasehold::clock::SharedClock;
-use leasehold::decide::timing::Rules;
 use leasehold_desired_state::DesiredState;
 use leasehold_local::engine::{EmbeddedDynamo, clients};
 use leasehold_local::events::asynchronous::{AsyncInvoker, AsyncSettings};
@@ -217,7 +216,7 @@ impl Wiring<'_> {
             ticks: self.queue(sender, &self.urls.ticks),
             fleet: None,
             timing: self.config.timing,
-            rules: Rules::default(),
+            rules: self.config.rules,
             clock: Arc::new(self.clock.clone()),
         };
         self.invoker(Arc::new(ReconcileFunction(reconcile)), false)
@@ -229,7 +228,7 @@ impl Wiring<'_> {
             store: self.store(sender),
             claims: self.queue(sender, &self.urls.claims),
             timing: self.config.timing,
-            rules: Rules::default(),
+            rules: self.config.rules,
         };
         let client = clients::streams_config(observed, None).time_source(self.clock.clone()).build();
         let settings = StreamSettings { poll_ms: POLL_MS, discover_ms: DISCOVER_MS, ..StreamSettings::default() };

@@ -6,7 +6,7 @@ use crate::cluster::lane::Lane;
 use crate::cluster::process::{Making, Process};
 use crate::faults::Kind;
 use crate::faults::weather::Spell;
-use crate::invariants::{self, calm, sockets};
+use crate::invariants::{self, calm, sockets, timed};
 use crate::ledger::book::{Line, Tally, Violation};
 use crate::ledger::{Book, Ledger};
 use crate::time::WorldClock;
@@ -91,7 +91,7 @@ impl<'a> Cluster<'a> {
     fn new(plan: &'a Plan) -> Self {
         let config = &plan.config;
         let clock = WorldClock::default();
-        let book = Book::new(config.timing, config.policy, config.beyond);
+        let book = Book::new(config);
         let ledger = Ledger::new(clock.clone(), book);
         let world = Lane::new(0);
         let stale = plan.steps.iter().any(|timed| timed.step.kind() == Some(Kind::StaleIndexes));
@@ -168,7 +168,8 @@ impl<'a> Cluster<'a> {
         self.bury();
         let mut book = self.ledger.open();
         sockets::check_doubles(&mut book);
-        calm::check(&mut book);
+        timed::check(&mut book);
+        calm::note_down(&mut book);
         book.violation.is_some()
     }
 

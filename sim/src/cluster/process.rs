@@ -178,5 +178,5 @@ fn settings(making: Making<'_>, name: &str) -> Settings {
         _ => None,
     };
     let settings = Settings::read(&lookup).expect("the settings are complete");
-    Settings { timing: config.timing, on_store_outage: config.policy, ..settings }
+    Settings { timing: config.timing, rules: config.rules, on_store_outage: config.policy, ..settings }
 }

@@ -1,68 +1,17 @@
-//! What must become so when nothing goes wrong.
+//! What must become so when nothing goes wrong any more; and how long rows are without a socket meanwhile.
 
-use super::{NOTHING_LOST, STOPPED, STRANDED};
+use super::NOTHING_LOST;
 use crate::faults::Kind;
 use crate::ledger::Book;
 use crate::ledger::image::{number, text};
 use crate::ledger::notes::{ProcessNote, RowNote};
 use std::collections::BTreeMap;
 
-/// STOPPED closes the socket within so many ms.
-pub const STOP_WITHIN_MS: u64 = 10_000;
-/// Before a stop that is timed nothing may have gone wrong for so long, in ms: sessions are fenced and rows claimed by then.
-const CALM_BEFORE_MS: u64 = 90_000;
-/// A row of an over session is claimed within so many ms: a turn, a look, and the hand-over.
-const STRANDED_MS: u64 = 45_000;
-/// So long after the last fault reconcile runs in its rhythm again, in ms.
-const RHYTHM_MS: u64 = 75_000;
 /// What was published less than this before may be on its way, in ms.
 const ON_ITS_WAY_MS: u64 = 8_000;
 
-/// Looks at everything that has a time.
-pub fn check(book: &mut Book) {
-    check_stops(book);
-    check_stranded(book);
-    note_down(book);
-}
-
-fn check_stops(book: &mut Book) {
-    let now_ms = book.now_ms;
-    if book.stops.first().is_none_or(|(due_ms, _)| *due_ms > now_ms) {
-        return;
-    }
-    let calm_since_ms = book.calm_since_ms();
-    let (due, later) = std::mem::take(&mut book.stops).into_iter().partition(|(due_ms, _)| *due_ms <= now_ms);
-    book.stops = later;
-    for (due_ms, connection) in due {
-        let Some(row) = book.rows.get(&connection) else { continue };
-        let stopped_ms = due_ms - STOP_WITHIN_MS;
-        let unclear = row.wish.overwritten_ms.max(row.wish.deleted_ms).unwrap_or(0);
-        let judged = row.wish.edited_ms == stopped_ms && !row.wish.started;
-        let calm = calm_since_ms.max(unclear) + CALM_BEFORE_MS <= stopped_ms;
-        if judged && calm && book.sockets.values().any(|socket| socket.connection == connection) {
-            let what = format!("its socket is open {STOP_WITHIN_MS} ms after it was stopped");
-            return book.break_promise(STOPPED, Some(&connection), what);
-        }
-    }
-}
-
-fn check_stranded(book: &mut Book) {
-    let now_ms = book.now_ms;
-    if book.rows.values().all(|row| row.stranded_since_ms.is_none_or(|since| since + STRANDED_MS > now_ms)) {
-        return;
-    }
-    let calm_ms = book.calm_since_ms() + RHYTHM_MS;
-    let late = |row: &RowNote| row.stranded_since_ms.is_some_and(|since| since.max(calm_ms) + STRANDED_MS <= now_ms);
-    let found = book.rows.iter().find(|(_, row)| late(row)).map(|(connection, _)| connection.clone());
-    if let Some(connection) = found {
-        let since = book.row(&connection).stranded_since_ms.unwrap_or(0);
-        let what = format!("it has named a session that is over since {since} ms");
-        book.break_promise(STRANDED, Some(&connection), what);
-    }
-}
-
 /// Measures for how long STARTED rows have no socket.
-fn note_down(book: &mut Book) {
+pub fn note_down(book: &mut Book) {
     let Book { rows, sockets, processes, world_faults, tally, now_ms, .. } = book;
     let runs = |name: &str| processes.get(name).is_some_and(|process| !process.suspended);
     for (connection, row) in rows.iter_mut() {

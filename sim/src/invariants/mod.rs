@@ -1,13 +1,15 @@
 //! What must always be so, checked at each applied write, at each socket and after each step. Each has a name in plain words.
 //!
 //! - [`rows`]: owners and epochs; [`sessions`]: leases; [`messages`]: what is stored
-//! - [`sockets`]: one at a time; [`calm`]: what must become so when nothing goes wrong
+//! - [`sockets`]: one at a time
+//! - [`timed`]: what must become so within some time; [`calm`]: what must become so when nothing goes wrong any more
 
 pub mod calm;
 pub mod messages;
 pub mod rows;
 pub mod sessions;
 pub mod sockets;
+pub mod timed;
 
 /// A row changes owner only when its former owner is over.
 pub const FENCE_FIRST: &str = "a row changes owner only after its former owner is over";
@@ -43,8 +45,12 @@ pub const STAYS: &str = "a stored message is never changed";
 pub const CHECKPOINT: &str = "last_seq never runs ahead of what is stored";
 /// STOPPED closes the socket.
 pub const STOPPED: &str = "STOPPED closes the socket within 10 s while nothing goes wrong";
+/// STARTED opens a socket.
+pub const STARTED: &str = "STARTED opens a socket within 15 s while nothing goes wrong";
+/// Who takes a row works on it.
+pub const OPENS: &str = "who acquires a row opens its socket within 12 s, also where answers are lost";
 /// Rows of over sessions find an owner.
-pub const STRANDED: &str = "a row of an over session is claimed again within 45 s while nothing goes wrong";
+pub const STRANDED: &str = "a row of an over session is claimed again within 45 s while reconcile and a worker work";
 /// It settles.
 pub const SETTLES: &str = "when nothing goes wrong any more, everything settles";
 /// Nothing is lost.

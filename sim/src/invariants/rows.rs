@@ -1,7 +1,9 @@
 //! Owners and epochs of rows.
 
 use super::{CHECKPOINT, CLOSE_FIRST, EPOCHS_RISE, FENCE_FIRST, NO_UPSERT, OWNER_WRITES, PAIRS};
+use crate::invariants::timed::OPEN_WITHIN_MS;
 use crate::ledger::Book;
+use crate::ledger::book::{Due, Expected};
 use crate::ledger::image::{brief, number, text};
 use crate::ledger::observed::Applied;
 use serde_json::Value;
@@ -66,6 +68,8 @@ fn acquired(book: &mut Book, connection: &str, who: &str, was: Lease<'_>, owner:
     }
     let now_ms = book.now_ms;
     book.process(who).acquired.insert(connection.to_owned(), now_ms);
+    let what = Expected::Worked(who.to_owned(), epoch);
+    book.due.push(Due { at_ms: now_ms + OPEN_WITHIN_MS, connection: connection.to_owned(), what });
     let row = book.row(connection);
     let (highest, at_ms) = row.highest_epoch;
     let rises_in_row = was.epoch.is_none_or(|was| epoch > was);

@@ -16,6 +16,8 @@ pub fn opened(book: &mut Book, number: u64, socket: SocketNote) {
     let (connection, process) = (socket.connection.clone(), socket.process.clone());
     book.write(&process, &connection, format!("socket {number} opened to url {}", socket.generation));
     book.tally.sockets += 1;
+    let now_ms = book.now_ms;
+    book.row(&connection).opened_ms = now_ms;
     book.sockets.insert(number, socket);
     check_fresh(book, &connection, &process);
     check(book, &connection);

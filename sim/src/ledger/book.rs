@@ -1,5 +1,6 @@
 //! The record of one case.
 
+use crate::case::Config;
 use crate::faults::Kind;
 use crate::ledger::notes::{FeedNote, ProcessNote, RowNote, SessionNote, SocketNote};
 use leasehold::decide::renewal::OnStoreOutage;
@@ -36,6 +37,28 @@ pub struct Violation {
     pub what: String,
 }
 
+/// Something that must have become so by some time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Due {
+    /// By then, in ms.
+    pub at_ms: u64,
+    /// The connection.
+    pub connection: String,
+    /// What.
+    pub what: Expected,
+}
+
+/// What must have become so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// A row that was stopped has no socket.
+    Closed,
+    /// A row that was started has one.
+    Open,
+    /// A row that was acquired under this epoch by this process has had one.
+    Worked(String, u64),
+}
+
 /// Numbers of one case.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tally {
@@ -65,6 +88,8 @@ pub struct Book {
     pub policy: OnStoreOutage,
     /// Faults may reach beyond what the protocol allows for.
     pub beyond: bool,
+    /// Workers have little room.
+    pub tight: bool,
     /// Now, in ms since the case began.
     pub now_ms: u64,
     /// Rows by connection.
@@ -87,8 +112,8 @@ pub struct Book {
     pub bodies: BTreeMap<(String, String), String>,
     /// The highest stored number by connection and series.
     pub series: BTreeMap<(String, String), u64>,
-    /// Stops that must have closed their socket by then.
-    pub stops: Vec<(u64, String)>,
+    /// What must have become so by then.
+    pub due: Vec<Due>,
     /// Numbers.
     pub tally: Tally,
     /// What happened.
@@ -101,11 +126,12 @@ pub struct Book {
 impl Book {
     /// An empty book.
     #[must_use]
-    pub fn new(timing: Timing, policy: OnStoreOutage, beyond: bool) -> Self {
+    pub fn new(config: &Config) -> Self {
         Self {
-            timing,
-            policy,
-            beyond,
+            timing: config.timing,
+            policy: config.policy,
+            beyond: config.beyond,
+            tight: config.capacity < config.connections.len() as u64,
             now_ms: 0,
             rows: BTreeMap::new(),
             sessions: BTreeMap::new(),
@@ -117,7 +143,7 @@ impl Book {
             feeds: BTreeMap::new(),
             bodies: BTreeMap::new(),
             series: BTreeMap::new(),
-            stops: Vec::new(),
+            due: Vec::new(),
             tally: Tally::default(),
             lines: Vec::new(),
             violation: None,

@@ -38,6 +38,8 @@ pub struct RowNote {
     pub stranded_since_ms: Option<u64>,
     /// Since when it is STARTED without an open socket of a running process, and why, in ms.
     pub down_since: Option<(u64, &'static str)>,
+    /// When its last socket opened, in ms.
+    pub opened_ms: u64,
     /// The process that had the last socket.
     pub holder: String,
     /// When its upstream last closed or refused, in ms.

@@ -1,6 +1,7 @@
 //! Hand edits of rows, past all faults: a person's table editor works.
 
-use crate::invariants::calm::STOP_WITHIN_MS;
+use crate::invariants::timed::{START_WITHIN_MS, STOP_WITHIN_MS};
+use crate::ledger::book::{Due, Expected};
 use crate::ledger::notes::Wish;
 use crate::ledger::{Book, Ledger};
 use crate::workload::feeds;
@@ -63,15 +64,19 @@ impl Editor {
         }
         match edit {
             Edit::Start => {
+                let was_stopped = !wish.started;
                 wish.started = true;
                 self.note(connection, wish);
                 self.set(connection, "desired_state", "STARTED", false);
+                if was_stopped {
+                    note_due(&mut self.ledger.open(), connection, START_WITHIN_MS, Expected::Open);
+                }
             }
             Edit::Stop => {
                 wish.started = false;
                 self.note(connection, wish);
                 self.set(connection, "desired_state", "STOPPED", false);
-                note_stop(&mut self.ledger.open(), connection);
+                note_due(&mut self.ledger.open(), connection, STOP_WITHIN_MS, Expected::Closed);
             }
             Edit::NewUrl | Edit::NewUrlByHand => {
                 wish.generation += 1;
@@ -166,12 +171,8 @@ impl Editor {
     }
 }
 
-/// A stop is timed where a socket is open.
-fn note_stop(book: &mut Book, connection: &str) {
-    let due_ms = book.now_ms + STOP_WITHIN_MS;
-    if book.sockets.values().any(|socket| socket.connection == connection) {
-        book.stops.push((due_ms, connection.to_owned()));
-    }
+fn note_due(book: &mut Book, connection: &str, within_ms: u64, what: Expected) {
+    book.due.push(Due { at_ms: book.now_ms + within_ms, connection: connection.to_owned(), what });
 }
 
 fn pk(connection: &str) -> String {

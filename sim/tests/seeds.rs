@@ -1,0 +1,81 @@
+//! A few hundred seeds, and what the simulation itself promises: the same seed does the same, and a missing rule is noticed.
+
+use leasehold::decide::timing::Rules;
+use leasehold_sim::{Options, Plan, run, run_seeds};
+use std::process::Command;
+use std::thread;
+
+/// Short cases: what counts is how many.
+const SHORT: Options =
+    Options { minutes: 3, beyond: false, rules: Rules { fence: true, epoch_conditions: true, local_deadline: true } };
+const SEEDS: u64 = 200;
+const REPEATED: [u64; 6] = [1, 2, 3, 5, 8, 13];
+
+fn hash(seed: u64) -> u64 {
+    run(&Plan::draw(seed, SHORT)).hash
+}
+
+fn hashes() -> Vec<String> {
+    REPEATED.iter().map(|seed| format!("{seed}:{:016x}", hash(*seed))).collect()
+}
+
+#[test]
+fn no_promise_is_broken_by_two_hundred_seeds() {
+    let summary = run_seeds(0..SEEDS, SHORT, threads(), &|_| {});
+    let broken: Vec<_> = summary.violations.iter().map(|found| (found.seed, found.invariant, &found.what)).collect();
+    assert!(broken.is_empty(), "`leasehold sim --minutes 3 --seed N` shows: {broken:#?}");
+    assert_eq!(summary.cases, SEEDS);
+    assert!(summary.hand_overs > SEEDS, "something happened: {} hand-overs", summary.hand_overs);
+    let never: Vec<_> = summary.faults.iter().filter(|(_, count)| **count == 0).collect();
+    assert!(never.is_empty(), "each fault struck: {never:?}");
+}
+
+#[test]
+fn the_same_seed_does_the_same_again_in_another_thread_and_in_another_process() {
+    let first = hashes();
+    let second = thread::scope(|scope| {
+        let both = [scope.spawn(hashes), scope.spawn(hashes)];
+        both.map(|thread| thread.join().expect("no seed panics"))
+    });
+    assert_eq!(second, [first.clone(), first.clone()]);
+    let me = std::env::current_exe().expect("a test has a path");
+    let asked = ["--ignored", "--exact", "prints_hashes", "--nocapture"];
+    let output = Command::new(me).args(asked).output().expect("it runs again");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    for line in &first {
+        assert!(text.contains(line), "{line} is not in {text}");
+    }
+}
+
+#[test]
+#[ignore = "a part of the test above, which runs it in another process"]
+fn prints_hashes() {
+    println!("{}", hashes().join(" "));
+}
+
+fn broken_by(rules: Rules) -> Vec<(u64, &'static str)> {
+    let summary = run_seeds(0..40, Options { rules, ..SHORT }, threads(), &|_| {});
+    summary.violations.iter().map(|found| (found.seed, found.invariant)).collect()
+}
+
+#[test]
+fn a_worker_without_its_own_deadline_is_noticed() {
+    let broken = broken_by(Rules { local_deadline: false, ..Rules::default() });
+    assert!(broken.iter().any(|(_, invariant)| *invariant == leasehold_sim::invariants::ONE_SOCKET), "{broken:?}");
+}
+
+#[test]
+fn taking_before_fencing_is_noticed() {
+    let broken = broken_by(Rules { fence: false, ..Rules::default() });
+    assert!(broken.iter().any(|(_, invariant)| *invariant == leasehold_sim::invariants::FENCE_FIRST), "{broken:?}");
+}
+
+#[test]
+fn writes_without_owner_and_epoch_are_noticed() {
+    let broken = broken_by(Rules { epoch_conditions: false, ..Rules::default() });
+    assert!(broken.iter().any(|(_, invariant)| *invariant == leasehold_sim::invariants::OWNER_WRITES), "{broken:?}");
+}
+
+fn threads() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
