@@ -5,7 +5,7 @@ use crate::output::Output;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use leasehold_sim::summary::{Found, Summary};
-use leasehold_sim::{Options, Outcome, run_seed, run_seeds};
+use leasehold_sim::{Campaign, Options, Outcome, run_seed, run_seeds};
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
@@ -41,6 +41,9 @@ pub struct Arguments {
     json: bool,
 }
 
+/// So many broken promises are shrunk and shown with their history.
+const MOST_SHOWN: usize = 5;
+
 /// Runs it.
 ///
 /// # Errors
@@ -73,7 +76,8 @@ fn run_many(arguments: &Arguments, options: Options) -> Summary {
         Ok(threads) => threads,
     };
     let seeds = arguments.from..arguments.from.saturating_add(arguments.seeds);
-    let summary = run_seeds(seeds, options, threads, &|outcome: &Outcome| {
+    let campaign = Campaign { seeds, options, threads, shown: MOST_SHOWN };
+    let summary = run_seeds(&campaign, &|outcome: &Outcome| {
         bar.inc(1);
         if let Some(violation) = &outcome.violation {
             bar.println(format!("seed {}: {}", outcome.seed, violation.invariant));

@@ -10,16 +10,28 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-/// So many broken promises are shrunk and shown with their history; of more only the seeds are kept.
-const MOST_SHOWN: usize = 5;
 /// Lines of a history.
 const MOST_LINES: usize = 80;
 
-/// Runs these seeds on so many threads. `done` hears of each.
+/// How many seeds are run, and how.
+#[derive(Clone, Debug)]
+pub struct Campaign {
+    /// The seeds.
+    pub seeds: Range<u64>,
+    /// How they become cases.
+    pub options: Options,
+    /// Seeds side by side.
+    pub threads: usize,
+    /// So many broken promises are shrunk and shown with their history; of more only the seeds are kept.
+    pub shown: usize,
+}
+
+/// Runs a campaign. `done` hears of each seed.
 #[must_use]
-pub fn run_seeds(seeds: Range<u64>, options: Options, threads: usize, done: &(dyn Fn(&Outcome) + Sync)) -> Summary {
+pub fn run_seeds(campaign: &Campaign, done: &(dyn Fn(&Outcome) + Sync)) -> Summary {
+    let Campaign { seeds, options, threads, shown } = campaign.clone();
     let next = AtomicU64::new(seeds.start);
-    let shown = AtomicUsize::new(0);
+    let left = AtomicUsize::new(shown);
     let summary = Mutex::new(Summary::new(seeds.clone(), options));
     thread::scope(|scope| {
         for _ in 0..threads.max(1) {
@@ -31,7 +43,7 @@ pub fn run_seeds(seeds: Range<u64>, options: Options, threads: usize, done: &(dy
                     }
                     let plan = Plan::draw(seed, options);
                     let mut outcome = run(&plan);
-                    let found = found(&plan, &mut outcome, &shown);
+                    let found = found(&plan, &mut outcome, &left);
                     done(&outcome);
                     summary.lock().unwrap_or_else(PoisonError::into_inner).add(&outcome, found);
                 }
@@ -50,13 +62,13 @@ pub fn run_seed(seed: u64, options: Options) -> (Outcome, Summary) {
     let plan = Plan::draw(seed, options);
     let mut outcome = run(&plan);
     let lines = outcome.lines.clone();
-    let found = found(&plan, &mut outcome, &AtomicUsize::new(0));
+    let found = found(&plan, &mut outcome, &AtomicUsize::new(1));
     let mut summary = Summary::new(seed..seed + 1, options);
     summary.add(&outcome, found);
     (Outcome { lines, ..outcome }, summary)
 }
 
-fn found(plan: &Plan, outcome: &mut Outcome, shown: &AtomicUsize) -> Option<Found> {
+fn found(plan: &Plan, outcome: &mut Outcome, left: &AtomicUsize) -> Option<Found> {
     let lines = std::mem::take(&mut outcome.lines);
     let violation = outcome.violation.clone()?;
     let mut found = Found {
@@ -68,7 +80,8 @@ fn found(plan: &Plan, outcome: &mut Outcome, shown: &AtomicUsize) -> Option<Foun
         schedule: Vec::new(),
         history: Vec::new(),
     };
-    if shown.fetch_add(1, Ordering::Relaxed) < MOST_SHOWN {
+    let shown = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+    if shown.is_ok() {
         let whole = Outcome { lines, ..outcome.clone() };
         let shrunk = shrink(plan, whole);
         found.schedule = shrunk.plan.steps.iter().map(ToString::to_string).collect();

@@ -20,7 +20,7 @@ pub mod summary;
 pub mod time;
 pub mod workload;
 
-pub use campaign::{run_seed, run_seeds};
+pub use campaign::{Campaign, run_seed, run_seeds};
 pub use case::{Options, Plan};
 pub use cluster::{Outcome, run};
 pub use summary::Summary;

@@ -1,7 +1,7 @@
 //! A few hundred seeds, and what the simulation itself promises: the same seed does the same, and a missing rule is noticed.
 
 use leasehold::decide::timing::Rules;
-use leasehold_sim::{Options, Plan, run, run_seeds};
+use leasehold_sim::{Campaign, Options, Plan, Summary, run, run_seeds};
 use std::process::Command;
 use std::thread;
 
@@ -21,7 +21,7 @@ fn hashes() -> Vec<String> {
 
 #[test]
 fn no_promise_is_broken_by_two_hundred_seeds() {
-    let summary = run_seeds(0..SEEDS, SHORT, threads(), &|_| {});
+    let summary = campaign(SEEDS, SHORT);
     let broken: Vec<_> = summary.violations.iter().map(|found| (found.seed, found.invariant, &found.what)).collect();
     assert!(broken.is_empty(), "`leasehold sim --minutes 3 --seed N` shows: {broken:#?}");
     assert_eq!(summary.cases, SEEDS);
@@ -54,7 +54,7 @@ fn prints_hashes() {
 }
 
 fn broken_by(rules: Rules) -> Vec<(u64, &'static str)> {
-    let summary = run_seeds(0..40, Options { rules, ..SHORT }, threads(), &|_| {});
+    let summary = campaign(40, Options { rules, ..SHORT });
     summary.violations.iter().map(|found| (found.seed, found.invariant)).collect()
 }
 
@@ -76,6 +76,7 @@ fn writes_without_owner_and_epoch_are_noticed() {
     assert!(broken.iter().any(|(_, invariant)| *invariant == leasehold_sim::invariants::OWNER_WRITES), "{broken:?}");
 }
 
-fn threads() -> usize {
-    thread::available_parallelism().map_or(1, usize::from)
+fn campaign(seeds: u64, options: Options) -> Summary {
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    run_seeds(&Campaign { seeds: 0..seeds, options, threads, shown: 0 }, &|_| {})
 }
