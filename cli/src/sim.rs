@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use leasehold::decide::scope::LeaseScope;
 use leasehold_sim::summary::{Found, Summary};
 use leasehold_sim::{Campaign, Options, Outcome, run_seed, run_seeds};
 use std::io::IsTerminal;
@@ -36,6 +37,12 @@ pub struct Arguments {
     /// Let faults reach beyond what the protocol allows for
     #[arg(long)]
     beyond: bool,
+    /// What is leased: a worker's session, each row by itself, or one or the other by seed
+    #[arg(long, value_name = "SCOPE", default_value = "both", value_parser = ["worker", "connection", "both"])]
+    scope: String,
+    /// Stop at the first broken promise, and do not look for the shortest schedule that breaks it
+    #[arg(long, conflicts_with = "seed")]
+    until_found: bool,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -50,7 +57,8 @@ const MOST_SHOWN: usize = 5;
 /// When the output is closed.
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let output = Output::new();
-    let options = Options { minutes: arguments.minutes, beyond: arguments.beyond, ..Options::default() };
+    let scope = LeaseScope::from_text(&arguments.scope);
+    let options = Options { minutes: arguments.minutes, beyond: arguments.beyond, scope, ..Options::default() };
     let summary = match arguments.seed {
         Some(seed) => {
             let (outcome, summary) = run_seed(seed, options);
@@ -76,7 +84,8 @@ fn run_many(arguments: &Arguments, options: Options) -> Summary {
         Ok(threads) => threads,
     };
     let seeds = arguments.from..arguments.from.saturating_add(arguments.seeds);
-    let campaign = Campaign { seeds, options, threads, shown: MOST_SHOWN };
+    let shown = if arguments.until_found { 0 } else { MOST_SHOWN };
+    let campaign = Campaign { seeds, options, threads, shown, until_found: arguments.until_found };
     let summary = run_seeds(&campaign, &|outcome: &Outcome| {
         bar.inc(1);
         if let Some(violation) = &outcome.violation {

@@ -6,7 +6,7 @@ use crate::ledger::Line;
 use crate::shrink::shrink;
 use crate::summary::{Found, Summary};
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
@@ -24,12 +24,15 @@ pub struct Campaign {
     pub threads: usize,
     /// So many broken promises are shrunk and shown with their history; of more only the seeds are kept.
     pub shown: usize,
+    /// No further seed begins once a promise is broken.
+    pub until_found: bool,
 }
 
 /// Runs a campaign. `done` hears of each seed.
 #[must_use]
 pub fn run_seeds(campaign: &Campaign, done: &(dyn Fn(&Outcome) + Sync)) -> Summary {
-    let Campaign { seeds, options, threads, shown } = campaign.clone();
+    let Campaign { seeds, options, threads, shown, until_found } = campaign.clone();
+    let stop = AtomicBool::new(false);
     let next = AtomicU64::new(seeds.start);
     let left = AtomicUsize::new(shown);
     let summary = Mutex::new(Summary::new(seeds.clone(), options));
@@ -38,12 +41,13 @@ pub fn run_seeds(campaign: &Campaign, done: &(dyn Fn(&Outcome) + Sync)) -> Summa
             scope.spawn(|| {
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds.end {
+                    if seed >= seeds.end || stop.load(Ordering::Relaxed) {
                         return;
                     }
                     let plan = Plan::draw(seed, options);
                     let mut outcome = run(&plan);
                     let found = found(&plan, &mut outcome, &left);
+                    stop.fetch_or(until_found && found.is_some(), Ordering::Relaxed);
                     done(&outcome);
                     summary.lock().unwrap_or_else(PoisonError::into_inner).add(&outcome, found);
                 }

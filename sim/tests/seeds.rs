@@ -6,8 +6,12 @@ use std::process::Command;
 use std::thread;
 
 /// Short cases: what counts is how many.
-const SHORT: Options =
-    Options { minutes: 3, beyond: false, rules: Rules { fence: true, epoch_conditions: true, local_deadline: true } };
+const SHORT: Options = Options {
+    minutes: 3,
+    scope: None,
+    beyond: false,
+    rules: Rules { fence: true, epoch_conditions: true, local_deadline: true },
+};
 const SEEDS: u64 = 200;
 const REPEATED: [u64; 6] = [1, 2, 3, 5, 8, 13];
 
@@ -78,5 +82,5 @@ fn writes_without_owner_and_epoch_are_noticed() {
 
 fn campaign(seeds: u64, options: Options) -> Summary {
     let threads = thread::available_parallelism().map_or(1, usize::from);
-    run_seeds(&Campaign { seeds: 0..seeds, options, threads, shown: 0 }, &|_| {})
+    run_seeds(&Campaign { seeds: 0..seeds, options, threads, shown: 0, until_found: false }, &|_| {})
 }

@@ -3,6 +3,7 @@
 use crate::case::Options;
 use crate::faults::Kind;
 use leasehold::decide::renewal::OnStoreOutage;
+use leasehold::decide::scope::LeaseScope;
 use leasehold::decide::timing::{Rules, Timing};
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -67,7 +68,7 @@ impl Config {
             workers,
             policy,
             capacity,
-            timing: timing(),
+            timing: timing(options.scope.unwrap_or(LeaseScope::ALL[usize::from(seed % 4 == 3)])),
             rules: options.rules,
             drift_ppm,
             write_limit: limited.then(|| rng.random_range(4..=12)),
@@ -86,8 +87,8 @@ impl Config {
 }
 
 /// The documented numbers, but for what a case is too short for: comparisons come every 20 s and see each row within five.
-fn timing() -> Timing {
-    Timing { compare_ms: 20_000, sweep_ms: 100_000, ..Timing::default() }
+fn timing(scope: LeaseScope) -> Timing {
+    Timing { scope, compare_ms: 20_000, sweep_ms: 100_000, ..Timing::default() }
 }
 
 /// A few cases are quiet, so that what is promised for them is looked at as well; the others have several kinds of faults.

@@ -12,6 +12,7 @@ pub use config::Config;
 pub use plan::Plan;
 pub use step::{Step, Target, Timed};
 
+use leasehold::decide::scope::LeaseScope;
 use leasehold::decide::timing::Rules;
 
 /// How seeds become cases.
@@ -19,6 +20,8 @@ use leasehold::decide::timing::Rules;
 pub struct Options {
     /// Virtual minutes of one case, the calm at its end included.
     pub minutes: u64,
+    /// What is leased; `None`: one or the other, by seed.
+    pub scope: Option<LeaseScope>,
     /// Faults reach beyond what the protocol allows for.
     pub beyond: bool,
     /// The protocol's rules: all, but for tests that show that the simulation notices when one is missing.
@@ -27,6 +30,6 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { minutes: 10, beyond: false, rules: Rules::default() }
+        Self { minutes: 10, scope: None, beyond: false, rules: Rules::default() }
     }
 }

@@ -1,11 +1,12 @@
 //! Owners and epochs of rows.
 
-use super::{CHECKPOINT, CLOSE_FIRST, EPOCHS_RISE, FENCE_FIRST, NO_UPSERT, OWNER_WRITES, PAIRS};
+use super::{CHECKPOINT, CLOSE_FIRST, EPOCHS_RISE, FENCE_FIRST, LEASE_FORWARD, NO_UPSERT, OWNER_WRITES, PAIRS};
 use crate::invariants::timed::OPEN_WITHIN_MS;
 use crate::ledger::Book;
 use crate::ledger::book::{Due, Expected};
 use crate::ledger::image::{brief, number, text};
 use crate::ledger::observed::Applied;
+use crate::time::EPOCH_MS;
 use serde_json::Value;
 
 /// Two clock errors: a row that is deleted and made again within these may repeat an epoch (`max_clock_skew`, and what a Date leaves open).
@@ -45,22 +46,51 @@ fn check(book: &mut Book, connection: &str, who: &str, old: Option<&Value>, new:
         return book.break_promise(NO_UPSERT, Some(connection), format!("{who} wrote to a row that is not there"));
     };
     let (was, is) = (Lease::of(Some(old)), Lease::of(new));
+    // Where rows are leased by themselves, an owner whose lease of this one is past is over for it.
+    let former_is_over = was.owner.is_some_and(|owner| book.is_over(owner) || is_past(book, old));
     match is.owner {
-        Some(owner) if was != is => acquired(book, connection, who, was, owner, is.epoch.unwrap_or(0)),
-        _ => changed(book, connection, who, was, is),
+        Some(owner) if was != is => {
+            acquired(book, connection, who, was, former_is_over, (owner, is.epoch.unwrap_or(0)));
+        }
+        _ => changed(book, connection, who, was, is, former_is_over),
     }
     if let Some(new) = new {
+        check_expiry(book, connection, who, old, new);
         check_progress(book, connection, who, old, new);
     }
 }
 
-fn acquired(book: &mut Book, connection: &str, who: &str, was: Lease<'_>, owner: &str, epoch: u64) {
+/// Whether the lease of a row by itself is past, by the world's time.
+fn is_past(book: &Book, image: &Value) -> bool {
+    let expires_at_ms = number(image, "lease_expires_at_ms").filter(|_| book.timing.scope.renews_rows());
+    expires_at_ms.is_some_and(|expires_at_ms| expires_at_ms <= EPOCH_MS + book.now_ms)
+}
+
+/// The lease of a row by itself only moves forward while its owner holds it.
+fn check_expiry(book: &mut Book, connection: &str, who: &str, old: &Value, new: &Value) {
+    let lease = Lease::of(Some(new));
+    if lease.owner.is_none() || lease != Lease::of(Some(old)) {
+        return;
+    }
+    if number(new, "lease_expires_at_ms") < number(old, "lease_expires_at_ms") {
+        book.break_promise(LEASE_FORWARD, Some(connection), format!("{who} moved the row's lease back"));
+    }
+}
+
+fn acquired(
+    book: &mut Book,
+    connection: &str,
+    who: &str,
+    was: Lease<'_>,
+    former_is_over: bool,
+    (owner, epoch): (&str, u64),
+) {
     if book.process_of(owner) != Some(who) {
         let what = format!("{who} made {owner} the owner, which is no session of its own");
         book.break_promise(OWNER_WRITES, Some(connection), what);
     }
     if let Some(former) = was.owner.filter(|former| *former != owner) {
-        if !book.is_over(former) {
+        if !former_is_over {
             let what = format!("{who} took it from {former}, which is not over");
             book.break_promise(FENCE_FIRST, Some(connection), what);
         }
@@ -87,11 +117,11 @@ fn acquired(book: &mut Book, connection: &str, who: &str, was: Lease<'_>, owner:
 }
 
 /// A write that made nobody the owner.
-fn changed(book: &mut Book, connection: &str, who: &str, was: Lease<'_>, is: Lease<'_>) {
+fn changed(book: &mut Book, connection: &str, who: &str, was: Lease<'_>, is: Lease<'_>, owner_is_over: bool) {
     let Some(owner) = was.owner else { return };
     let process = book.process_of(owner).map(str::to_owned);
     let by_owner = process.as_deref() == Some(who);
-    if !by_owner && (is_worker(who) || !book.is_over(owner)) {
+    if !by_owner && (is_worker(who) || !owner_is_over) {
         let what = format!("{who} wrote to a row of {owner} ({})", process.as_deref().unwrap_or("no process"));
         book.break_promise(OWNER_WRITES, Some(connection), what);
     }
