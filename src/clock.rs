@@ -4,6 +4,7 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The two clocks a process has. Neither is ever compared with another machine's.
 pub trait Clock: Debug + Send + Sync + 'static {
@@ -27,9 +28,11 @@ impl Clock for SystemClock {
         millis(now.tv_sec, now.tv_nsec)
     }
 
+    // Through the standard library, as the AWS SDK reads it: whoever shifts the wall clock of a process shifts both.
+    #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the machine's clock")]
     fn wall_ms(&self) -> u64 {
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
-        millis(now.tv_sec, now.tv_nsec)
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
     }
 }
 

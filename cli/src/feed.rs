@@ -1,7 +1,6 @@
 //! `leasehold feed`: an upstream as a process of its own, with a log that can be asked over HTTP. What the log says is the truth of a run:
 //! which messages there were, which sockets, when.
 
-use crate::demo::can_replay;
 use crate::failure::Failure;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -13,6 +12,7 @@ use clap::Args;
 use leasehold::clock::{SharedClock, SystemClock};
 use leasehold_local::feed::records::{ChannelRecords, FeedRecords, Handshake};
 use leasehold_local::feed::{ChannelSettings, DropHow, Feed, FeedSettings, Scope};
+use leasehold_local::trial::cast::can_replay;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::io::Write;

@@ -9,6 +9,7 @@
 //! - [`stack`]: the tables and queues of a deployment
 //! - [`feed`]: an upstream with replay and a log of its own: the truth of a run
 //! - [`system`]: all of it together, with worker processes
+//! - [`trial`]: the main job on it under faults, with a verdict
 pub mod clock;
 pub mod engine;
 pub mod events;
@@ -18,3 +19,4 @@ pub mod front;
 pub mod queue;
 pub mod stack;
 pub mod system;
+pub mod trial;

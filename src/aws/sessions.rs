@@ -131,12 +131,13 @@ impl Store {
         self.update_session(id, update).await
     }
 
-    /// Ends a session of one's own: everything it held is free with this one write.
+    /// Ends a session of one's own: everything it held is free with this one write. Whoever ends it sends the claims; its connections are
+    /// noted as unclaimed all the same, in case its answer, or the claims, are lost.
     ///
     /// # Errors
     /// [`StoreError`].
     pub async fn end(&self, id: &SessionId, reason: &str, now_ms: u64) -> Result<Written, StoreError> {
-        let update = over(SessionState::Ended, reason, now_ms);
+        let update = over(SessionState::Ended, reason, now_ms).set(attr::UNCLAIMED_FROM, s(""));
         self.update_session(id, update.require(attr::STATE, s(SessionState::Active.as_str()))).await
     }
 

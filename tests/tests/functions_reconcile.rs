@@ -409,3 +409,20 @@ async fn a_throttled_table_leaves_nothing_behind() {
     let taken = world.take_claims().await;
     assert!(taken.contains_key("a") && taken.contains_key("b"), "{taken:?}");
 }
+
+/// A worker ends its session, and neither the answer to that nor its claims arrive.
+#[tokio::test(start_paused = true)]
+async fn the_next_look_claims_all_rows_of_a_session_that_ended_without_claims() {
+    let world = World::new().await;
+    let (ended, live) = (world.register("w1", None).await, world.register("w2", None).await);
+    for id in ["a", "b", "c", "d"] {
+        owned(&world, id, &ended, "STARTED").await;
+    }
+    world.live(&[&ended, &live], 20).await;
+    world.take_claims().await;
+    world.table().end(&ended, "shut down", world.now_ms()).await.unwrap();
+    world.live(&[&live], 10).await;
+    assert_eq!(world.take_claims().await, claims(&["a", "b", "c", "d"]), "not only those that have their turn");
+    world.live(&[&live], 30).await;
+    assert_eq!(world.take_claims().await, claims(&["a", "b", "c", "d"]), "and later each in its turn");
+}

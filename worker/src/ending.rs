@@ -20,6 +20,8 @@ const SLOTS_WITHIN: Duration = Duration::from_secs(10);
 const LANDS_WITHIN: Duration = Duration::from_secs(3);
 /// The shortest wait between two attempts, so that a full jitter of zero does not spin.
 const RETRY_LEAST_MS: u64 = 50;
+/// The longest: one request a worker is no storm, and after an outage it takes part again only once its old session has ended.
+const RETRY_MOST_MS: u64 = 3_000;
 
 /// SIGTERM: close and flush side by side, end the session with one write, then send the claims of what was held.
 pub(crate) async fn shut_down(context: &Context, supervisor: &Supervisor) {
@@ -127,7 +129,8 @@ async fn end(parts: &Parts, session: &SessionId, why: &str) -> Written {
                 }
             }
         }
-        sleep(Duration::from_millis(parts.settings.backoff.wait_ms(attempt, &mut rng).max(RETRY_LEAST_MS))).await;
+        let wait_ms = parts.settings.backoff.wait_ms(attempt, &mut rng).clamp(RETRY_LEAST_MS, RETRY_MOST_MS);
+        sleep(Duration::from_millis(wait_ms)).await;
         attempt = attempt.saturating_add(1);
     }
 }

@@ -18,6 +18,8 @@ use tokio::time::sleep;
 
 /// How often the deadline is looked at.
 const DEADLINE_TICK: Duration = Duration::from_millis(100);
+/// The longest wait between two attempts to register: one request a worker is no storm.
+const REGISTER_RETRY_MOST_MS: u64 = 3_000;
 
 /// Registers a session. Returns when the registration that counts was sent (monotonic clock, ms): the lease begins before it. `sent`
 /// turns true before the first one is: from then on it may be applied.
@@ -51,7 +53,10 @@ pub async fn register(parts: &Parts, id: &SessionId, sent: &AtomicBool) -> Resul
             return Err(error);
         }
         tracing::warn!(event = "register_retry", session = %id, %error, "the session cannot be registered now");
-        sleep(Duration::from_millis(parts.settings.backoff.wait_ms(attempt, &mut rng).max(100))).await;
+        sleep(Duration::from_millis(
+            parts.settings.backoff.wait_ms(attempt, &mut rng).clamp(100, REGISTER_RETRY_MOST_MS),
+        ))
+        .await;
         attempt += 1;
     }
 }

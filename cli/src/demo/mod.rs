@@ -1,26 +1,22 @@
 //! `leasehold demo`: the main job on one machine, with a verdict whose truth is the feed's own log.
 //!
-//! - [`cast`]: the system, the feed, the workers
-//! - [`scenario`]: what is done to them, step by step
-//! - [`observed`]: when each message was stored, as the engine saw it
-//! - [`verdict`]: PURE: what the logs say
+//! Cast and verdict are [`leasehold_local::trial`]'s.
+//!
+//! - [`scenario`]: what is done, step by step
 //! - [`report`]: the verdict as a table
 //! - [`progress`]: what is shown meanwhile
 
-mod cast;
-mod observed;
 mod progress;
 mod report;
 mod scenario;
-mod verdict;
-
-pub use cast::can_replay;
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use leasehold::decide::timing::Rules;
+use leasehold_local::trial::verdict;
 use progress::Progress;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// What may be taken out of the protocol, to see the verdict come out red.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -62,7 +58,7 @@ pub struct DemoArguments {
 /// # Errors
 /// When the demonstration itself cannot run.
 pub async fn run(arguments: DemoArguments) -> Result<ExitCode> {
-    let progress = Progress::new(u64::from(arguments.connections));
+    let progress = Arc::new(Progress::new(u64::from(arguments.connections)));
     let logs = tempfile::Builder::new().prefix("leasehold-demo-").tempdir().context("no temporary directory")?;
     let played = tokio::select! {
         played = scenario::play(&arguments, &progress, logs.path()) => played,

@@ -1,7 +1,7 @@
 //! The verdict as people read it.
 
-use super::verdict::Verdict;
 use comfy_table::{CellAlignment, Table, presets};
+use leasehold_local::trial::verdict::Verdict;
 
 /// Renders it.
 #[must_use]

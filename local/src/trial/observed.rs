@@ -1,7 +1,7 @@
 //! When each message was stored, as the engine saw it: not what a worker or a table says of itself.
 
+use crate::engine::meter::{Applied, Observer};
 use leasehold::model::ConnectionId;
-use leasehold_local::engine::meter::{Applied, Observer};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,23 +1,41 @@
 //! Who takes part: the system, the feed, the workers.
 
-use super::DemoArguments;
 use super::observed::StoredLog;
+use crate::feed::{ChannelSettings, Feed, FeedSettings, Scope};
+use crate::system::workers::{WorkerCommand, WorkerProcess};
+use crate::system::{System, SystemSettings};
 use anyhow::{Context, Result, bail};
 use leasehold::clock::{SharedClock, SystemClock};
-use leasehold::decide::timing::Timing;
+use leasehold::decide::timing::{Rules, Timing};
 use leasehold::model::{AttributeValue, ConnectionId, Item, spec};
-use leasehold_local::feed::{ChannelSettings, Feed, FeedSettings, Scope};
-use leasehold_local::system::workers::{WorkerCommand, WorkerProcess};
-use leasehold_local::system::{System, SystemSettings};
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::time::sleep;
 
-/// Each feed sends two messages a second.
-pub const INTERVAL_MS: u64 = 500;
+/// What is told of the state while a trial waits: open sockets, and messages stored so far.
+pub type OnStep = Arc<dyn Fn(usize, usize) + Send + Sync>;
+
+/// Who is to take part.
+#[derive(Clone)]
+pub struct CastSettings {
+    /// Connections; every second feed can replay.
+    pub connections: u32,
+    /// Workers that share them.
+    pub workers: u32,
+    /// Time between two messages of a feed.
+    pub interval_ms: u64,
+    /// Where the system keeps its files; `None` for one that forgets everything.
+    pub directory: Option<PathBuf>,
+    /// The protocol's rules.
+    pub rules: Rules,
+    /// How workers are started.
+    pub command: WorkerCommand,
+    /// Told of the state a few times a second.
+    pub on_step: Option<OnStep>,
+}
 
 /// Everybody.
 pub struct Cast {
@@ -33,6 +51,7 @@ pub struct Cast {
     pub workers: Vec<WorkerProcess>,
     /// The connections.
     pub ids: Vec<String>,
+    pub(super) on_step: Option<OnStep>,
     command: WorkerCommand,
     next_worker: u32,
 }
@@ -42,33 +61,39 @@ impl Cast {
     ///
     /// # Errors
     /// When one of them does not start.
-    pub async fn start(arguments: &DemoArguments, logs: &Path) -> Result<Self> {
+    pub async fn start(settings: &CastSettings) -> Result<Self> {
         let clock: SharedClock = Arc::new(SystemClock);
         let stored = StoredLog::default();
-        let system = System::start(SystemSettings {
-            directory: None,
-            ports: (0, 0),
-            timing: Timing::default(),
-            rules: super::Break::rules(arguments.broken),
-            clock: clock.clone(),
-            seed: clock.wall_ms(),
-            observer: Some(stored.observer()),
-        })
-        .await?;
-        let settings = FeedSettings::with_channels(|id| ChannelSettings {
-            interval_ms: INTERVAL_MS,
+        let system = System::start(system_settings(settings, &clock, &stored)).await?;
+        Self::with_system(settings, clock, stored, system).await
+    }
+
+    /// Starts the feed beside a system that runs already, with [`system_settings`].
+    ///
+    /// # Errors
+    /// When the feed does not start.
+    pub async fn with_system(
+        settings: &CastSettings,
+        clock: SharedClock,
+        stored: StoredLog,
+        system: System,
+    ) -> Result<Self> {
+        let interval_ms = settings.interval_ms;
+        let feed_settings = FeedSettings::with_channels(move |id| ChannelSettings {
+            interval_ms,
             replay: can_replay(id),
             numbered: can_replay(id),
             ..ChannelSettings::default()
         });
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("no port for the feed")?;
-        let feed = Feed::start(listener, clock.clone(), settings).context("the feed does not start")?;
-        let ids = (0..arguments.connections).map(|number| name(number, number % 2 == 0)).collect();
-        let mut command = crate::worker::command(arguments.broken, logs)?;
+        let feed = Feed::start(listener, clock.clone(), feed_settings).context("the feed does not start")?;
+        let ids = (0..settings.connections).map(|number| name(number, number % 2 == 0)).collect();
+        let mut command = settings.command.clone();
         // Room for a quarter more than an even share, so that each worker holds something when its turn comes.
-        let capacity = arguments.connections.div_ceil(arguments.workers) * 5 / 4 + 1;
+        let capacity = settings.connections.div_ceil(settings.workers) * 5 / 4 + 1;
         command.environment.push(("CAPACITY".into(), capacity.to_string()));
-        Ok(Self { clock, system, feed, stored, workers: Vec::new(), ids, command, next_worker: 1 })
+        let on_step = settings.on_step.clone();
+        Ok(Self { clock, system, feed, stored, workers: Vec::new(), ids, on_step, command, next_worker: 1 })
     }
 
     /// Starts one more worker. Returns its number.
@@ -76,9 +101,19 @@ impl Cast {
     /// # Errors
     /// When the process does not start.
     pub fn start_worker(&mut self) -> Result<u32> {
+        self.start_worker_with(&[])
+    }
+
+    /// Starts one more worker, with this in its environment over what every worker gets. Returns its number.
+    ///
+    /// # Errors
+    /// When the process does not start.
+    pub fn start_worker_with(&mut self, environment: &[(String, String)]) -> Result<u32> {
         let number = self.next_worker;
         self.next_worker += 1;
-        let worker = WorkerProcess::start(&self.system, &self.command, number).context("a worker does not start")?;
+        let mut command = self.command.clone();
+        command.environment.extend_from_slice(environment);
+        let worker = WorkerProcess::start(&self.system, &command, number).context("a worker does not start")?;
         self.workers.push(worker);
         Ok(number)
     }
@@ -97,6 +132,15 @@ impl Cast {
         bail!("the workers did not register within 30 s")
     }
 
+    /// The worker with this number.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn worker(&self, number: u32) -> Result<&WorkerProcess> {
+        let worker = self.workers.iter().find(|worker| worker.number == number);
+        worker.with_context(|| format!("worker {number} does not run"))
+    }
+
     /// Takes the worker with this number off the list.
     ///
     /// # Errors
@@ -112,7 +156,8 @@ impl Cast {
     ///
     /// # Errors
     /// When the table does not take them.
-    pub async fn write_rows(&self, dynamo: &aws_sdk_dynamodb::Client) -> Result<()> {
+    pub async fn write_rows(&self) -> Result<()> {
+        let dynamo = dynamo_client(self.system.dynamodb_url());
         for id in &self.ids {
             let item = row(id, &self.feed.url(id))?;
             let table = &self.system.stack().tables.connections;
@@ -136,6 +181,20 @@ impl Cast {
     }
 }
 
+/// A system for a trial: on any ports, with its stores observed.
+#[must_use]
+pub fn system_settings(settings: &CastSettings, clock: &SharedClock, stored: &StoredLog) -> SystemSettings {
+    SystemSettings {
+        directory: settings.directory.clone(),
+        ports: (0, 0),
+        timing: Timing::default(),
+        rules: settings.rules,
+        clock: clock.clone(),
+        seed: clock.wall_ms(),
+        observer: Some(stored.observer()),
+    }
+}
+
 fn name(number: u32, replay: bool) -> String {
     format!("{}-{number:04}", if replay { "replay" } else { "live" })
 }
@@ -154,4 +213,17 @@ fn row(id: &str, url: &str) -> Result<Item> {
         item.insert(spec::attr::SEQUENCE_POINTER.into(), AttributeValue::S("/seq".into()));
     }
     Ok(item.into())
+}
+
+/// A client as any tool of a user would have it.
+fn dynamo_client(url: &str) -> aws_sdk_dynamodb::Client {
+    use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
+    let config = aws_sdk_dynamodb::Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .region(Region::new("us-east-1"))
+        .credentials_provider(Credentials::new("local", "local", None, None, "trial"))
+        .endpoint_url(url)
+        .http_client(leasehold::aws::sdk::http_client())
+        .build();
+    aws_sdk_dynamodb::Client::from_conf(config)
 }
