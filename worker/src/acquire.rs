@@ -45,7 +45,9 @@ impl Slot {
             }
             Taken::No => {
                 self.supervisor.delete(claim);
-                None
+                // Another's row is no business of ours; one that named this session may do so still.
+                let mine = acquire.expected.owner.as_ref() == Some(&self.context.session);
+                if mine { self.on_look_idle().await } else { None }
             }
             Taken::Refused(error @ StoreError::Invalid { .. }) => {
                 // It would be refused again at once. Reconcile claims the row again, every half a minute at most.
@@ -96,10 +98,15 @@ impl Slot {
         }
     }
 
+    /// With an epoch that no other acquire of this process has.
+    fn with_own_epoch(&self, acquire: &Acquire) -> Acquire {
+        Acquire { epoch: self.context.parts.gauges.epoch_above_all(acquire.epoch), ..acquire.clone() }
+    }
+
     /// Sends one acquire, decided at `decided_ms` (monotonic clock), until it is answered. The epoch stays the same, so that no repetition
     /// raises it twice; so does the expiry, where there is one.
     pub(crate) async fn acquire(&self, acquire: &Acquire, decided_ms: u64) -> Taken {
-        let context = &self.context;
+        let (context, acquire) = (&self.context, &self.with_own_epoch(acquire));
         let began_ms = context.parts.clock.mono_ms();
         let mut attempt = 0;
         let mut unclear = false;

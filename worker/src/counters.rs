@@ -45,6 +45,8 @@ pub struct Gauges {
     pub draining: AtomicBool,
     /// No claims before this moment (monotonic clock, ms): the store throttles.
     pub pause_until_ms: AtomicU64,
+    /// The highest epoch that this process has tried to write.
+    last_epoch: AtomicU64,
 }
 
 impl Gauges {
@@ -59,6 +61,21 @@ impl Gauges {
             loop_ran_ms: AtomicU64::new(now_ms),
             draining: AtomicBool::new(false),
             pause_until_ms: AtomicU64::new(0),
+            last_epoch: AtomicU64::new(0),
+        }
+    }
+
+    /// This epoch, or the one above the last of this process if that is higher: no two acquires of a process share one, so that owner and epoch
+    /// never repeat, not even on a row that is deleted and made again while the estimate of lease time narrows.
+    #[must_use]
+    pub fn epoch_above_all(&self, epoch: u64) -> u64 {
+        let mut last = self.last_epoch.load(Ordering::Acquire);
+        loop {
+            let next = epoch.max(last + 1);
+            match self.last_epoch.compare_exchange_weak(last, next, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return next,
+                Err(now) => last = now,
+            }
         }
     }
 }
@@ -79,5 +96,18 @@ impl<'a> Counted<'a> {
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_acquires_of_a_process_share_an_epoch() {
+        let gauges = Gauges::starting_at(0);
+        // The upper end of lease time may fall when the estimate narrows.
+        let epochs = [52_100, 52_010, 52_010, 60_000].map(|epoch| gauges.epoch_above_all(epoch));
+        assert_eq!(epochs, [52_100, 52_101, 52_102, 60_000]);
     }
 }

@@ -175,7 +175,11 @@ impl Slot {
             match on_look(Some(&row), me, None, false, self.context.now(), timing) {
                 LookStep::Reacquire(acquire) => match self.acquire(&acquire, decided_ms).await {
                     Taken::Yes(held) => return Some(*held),
-                    Taken::No => return None,
+                    // The row has changed since it was read, and may still name this session: stopped, and started again.
+                    Taken::No => {
+                        self.pause(attempt).await;
+                        attempt += 1;
+                    }
                     Taken::Refused(error @ StoreError::Invalid { .. }) => {
                         // The next comparison finds it again, within a minute.
                         self.cannot_be_acquired(Some(&row), &error).await;
