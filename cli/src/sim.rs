@@ -34,18 +34,36 @@ pub struct Arguments {
     /// Seeds side by side; 0 for one a processor
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1_024))]
     threads: u64,
+    /// What is leased: a worker's session, each row by itself, or one or the other, seed by seed
+    #[arg(long, value_enum, default_value_t = Scope::Both)]
+    scope: Scope,
     /// Let faults reach beyond what the protocol allows for
     #[arg(long)]
     beyond: bool,
-    /// What is leased: a worker's session, each row by itself, or one or the other by seed
-    #[arg(long, value_name = "SCOPE", default_value = "both", value_parser = ["worker", "connection", "both"])]
-    scope: String,
     /// Stop at the first broken promise, and do not look for the shortest schedule that breaks it
     #[arg(long, conflicts_with = "seed")]
     until_found: bool,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
+}
+
+/// What is leased.
+#[derive(clap::ValueEnum, Clone, Copy, Debug)]
+enum Scope {
+    Worker,
+    Connection,
+    Both,
+}
+
+impl Scope {
+    fn lease_scope(self) -> Option<LeaseScope> {
+        match self {
+            Self::Worker => Some(LeaseScope::Worker),
+            Self::Connection => Some(LeaseScope::Connection),
+            Self::Both => None,
+        }
+    }
 }
 
 /// So many broken promises are shrunk and shown with their history.
@@ -57,7 +75,7 @@ const MOST_SHOWN: usize = 5;
 /// When the output is closed.
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let output = Output::new();
-    let scope = LeaseScope::from_text(&arguments.scope);
+    let scope = arguments.scope.lease_scope();
     let options = Options { minutes: arguments.minutes, beyond: arguments.beyond, scope, ..Options::default() };
     let summary = match arguments.seed {
         Some(seed) => {

@@ -8,9 +8,9 @@ use std::thread;
 /// Short cases: what counts is how many.
 const SHORT: Options = Options {
     minutes: 3,
-    scope: None,
     beyond: false,
     rules: Rules { fence: true, epoch_conditions: true, local_deadline: true },
+    scope: None,
 };
 const SEEDS: u64 = 200;
 const REPEATED: [u64; 6] = [1, 2, 3, 5, 8, 13];

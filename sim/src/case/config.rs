@@ -47,6 +47,7 @@ impl Config {
     /// The cluster of a seed.
     #[must_use]
     pub fn draw(seed: u64, options: Options, rng: &mut StdRng) -> Self {
+        let scope = options.scope.unwrap_or(LeaseScope::ALL[usize::from(seed % 2 == 1)]);
         let workers = rng.random_range(2..=4);
         let connections: Vec<bool> = (0..rng.random_range(4..=10)).map(|_| rng.random_range(0..4) > 0).collect();
         let policy = if rng.random_range(0..10) < 4 { OnStoreOutage::Hold } else { OnStoreOutage::Close };
@@ -68,10 +69,10 @@ impl Config {
             workers,
             policy,
             capacity,
-            timing: timing(options.scope.unwrap_or(LeaseScope::ALL[usize::from(seed % 4 == 3)])),
+            timing: timing(scope),
             rules: options.rules,
             drift_ppm,
-            write_limit: limited.then(|| rng.random_range(4..=12)),
+            write_limit: limited.then(|| rng.random_range(4..=12) + if scope.renews_rows() { 16 } else { 0 }),
             kinds,
             message_ms: 5_000 + 500 * connections.len() as u64,
             connections,

@@ -20,16 +20,16 @@ use leasehold::decide::timing::Rules;
 pub struct Options {
     /// Virtual minutes of one case, the calm at its end included.
     pub minutes: u64,
-    /// What is leased; `None`: one or the other, by seed.
-    pub scope: Option<LeaseScope>,
     /// Faults reach beyond what the protocol allows for.
     pub beyond: bool,
     /// The protocol's rules: all, but for tests that show that the simulation notices when one is missing.
     pub rules: Rules,
+    /// What is leased; `None`: one or the other, seed by seed.
+    pub scope: Option<LeaseScope>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { minutes: 10, scope: None, beyond: false, rules: Rules::default() }
+        Self { minutes: 10, beyond: false, rules: Rules::default(), scope: None }
     }
 }

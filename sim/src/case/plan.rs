@@ -13,7 +13,9 @@ const BEGIN_MS: u64 = 12_000;
 
 /// By how much workers are behind and functions ahead, in ms, where faults reach beyond the allowance: so much that only the allowance
 /// itself keeps a fence from coming before the worker's own deadline.
-const BEYOND_MS: i64 = 4_400;
+pub const BEYOND_MS: i64 = 4_400;
+/// Within the allowance one's estimate is off by so much, in ms.
+pub const DATE_OFF_MS: i64 = 1_500;
 
 /// A case.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -217,7 +219,7 @@ impl Drawing<'_> {
             }
             return self.add(at_ms, Step::Begin(Target::Functions, spell(BEYOND_MS)));
         }
-        let off_ms = self.rng.random_range(-1_500..=1_500);
+        let off_ms = self.rng.random_range(-DATE_OFF_MS..=DATE_OFF_MS);
         self.add(at_ms, Step::Begin(target, spell(off_ms)));
     }
 }

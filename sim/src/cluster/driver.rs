@@ -16,7 +16,7 @@ use rand::{RngExt, SeedableRng};
 use serde::Serialize;
 
 /// World time of one step, in ms: processes see each other that late.
-pub const STEP_MS: u64 = 50;
+pub const STEP_MS: u64 = 100;
 /// What has settled must stay so, in ms.
 const STABLE_MS: u64 = 12_000;
 

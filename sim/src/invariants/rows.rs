@@ -1,6 +1,7 @@
 //! Owners and epochs of rows.
 
 use super::{CHECKPOINT, CLOSE_FIRST, EPOCHS_RISE, FENCE_FIRST, LEASE_FORWARD, NO_UPSERT, OWNER_WRITES, PAIRS};
+use crate::case::plan::{BEYOND_MS, DATE_OFF_MS};
 use crate::invariants::timed::OPEN_WITHIN_MS;
 use crate::ledger::Book;
 use crate::ledger::book::{Due, Expected};
@@ -13,16 +14,21 @@ use serde_json::Value;
 const TWO_CLOCK_ERRORS_MS: u64 = 10_000;
 
 /// Owner and epoch of a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Lease<'a> {
     owner: Option<&'a str>,
     epoch: Option<u64>,
+    expires_at_ms: Option<u64>,
 }
 
 impl<'a> Lease<'a> {
     fn of(image: Option<&'a Value>) -> Self {
-        let Some(image) = image else { return Self { owner: None, epoch: None } };
-        Self { owner: text(image, "lease_owner"), epoch: number(image, "lease_epoch") }
+        let Some(image) = image else { return Self::default() };
+        Self {
+            owner: text(image, "lease_owner"),
+            epoch: number(image, "lease_epoch"),
+            expires_at_ms: number(image, "lease_expires_at_ms"),
+        }
     }
 }
 
@@ -46,51 +52,24 @@ fn check(book: &mut Book, connection: &str, who: &str, old: Option<&Value>, new:
         return book.break_promise(NO_UPSERT, Some(connection), format!("{who} wrote to a row that is not there"));
     };
     let (was, is) = (Lease::of(Some(old)), Lease::of(new));
-    // Where rows are leased by themselves, an owner whose lease of this one is past is over for it.
-    let former_is_over = was.owner.is_some_and(|owner| book.is_over(owner) || is_past(book, old));
     match is.owner {
-        Some(owner) if was != is => {
-            acquired(book, connection, who, was, former_is_over, (owner, is.epoch.unwrap_or(0)));
+        Some(owner) if (was.owner, was.epoch) != (is.owner, is.epoch) => {
+            acquired(book, connection, who, was, owner, is.epoch.unwrap_or(0))
         }
-        _ => changed(book, connection, who, was, is, former_is_over),
+        _ => changed(book, connection, who, was, is),
     }
     if let Some(new) = new {
-        check_expiry(book, connection, who, old, new);
         check_progress(book, connection, who, old, new);
     }
 }
 
-/// Whether the lease of a row by itself is past, by the world's time.
-fn is_past(book: &Book, image: &Value) -> bool {
-    let expires_at_ms = number(image, "lease_expires_at_ms").filter(|_| book.timing.scope.renews_rows());
-    expires_at_ms.is_some_and(|expires_at_ms| expires_at_ms <= EPOCH_MS + book.now_ms)
-}
-
-/// The lease of a row by itself only moves forward while its owner holds it.
-fn check_expiry(book: &mut Book, connection: &str, who: &str, old: &Value, new: &Value) {
-    let lease = Lease::of(Some(new));
-    if lease.owner.is_none() || lease != Lease::of(Some(old)) {
-        return;
-    }
-    if number(new, "lease_expires_at_ms") < number(old, "lease_expires_at_ms") {
-        book.break_promise(LEASE_FORWARD, Some(connection), format!("{who} moved the row's lease back"));
-    }
-}
-
-fn acquired(
-    book: &mut Book,
-    connection: &str,
-    who: &str,
-    was: Lease<'_>,
-    former_is_over: bool,
-    (owner, epoch): (&str, u64),
-) {
+fn acquired(book: &mut Book, connection: &str, who: &str, was: Lease<'_>, owner: &str, epoch: u64) {
     if book.process_of(owner) != Some(who) {
         let what = format!("{who} made {owner} the owner, which is no session of its own");
         book.break_promise(OWNER_WRITES, Some(connection), what);
     }
     if let Some(former) = was.owner.filter(|former| *former != owner) {
-        if !former_is_over {
+        if !book.is_over(former) && !has_expired(book, was) {
             let what = format!("{who} took it from {former}, which is not over");
             book.break_promise(FENCE_FIRST, Some(connection), what);
         }
@@ -116,12 +95,23 @@ fn acquired(
     }
 }
 
+/// Whether the row's own lease is past, where rows are leased by themselves: by the world's time, as far as anybody can know it.
+fn has_expired(book: &Book, was: Lease<'_>) -> bool {
+    let known_within_ms = if book.beyond { BEYOND_MS } else { DATE_OFF_MS };
+    let sure_ms = EPOCH_MS + book.now_ms + known_within_ms.unsigned_abs();
+    let past = |expires_at_ms: u64| expires_at_ms + book.timing.max_clock_skew_ms <= sure_ms;
+    book.timing.scope.renews_rows() && was.expires_at_ms.is_some_and(past)
+}
+
 /// A write that made nobody the owner.
-fn changed(book: &mut Book, connection: &str, who: &str, was: Lease<'_>, is: Lease<'_>, owner_is_over: bool) {
+fn changed(book: &mut Book, connection: &str, who: &str, was: Lease<'_>, is: Lease<'_>) {
     let Some(owner) = was.owner else { return };
+    if is.owner.is_some() && is.expires_at_ms < was.expires_at_ms {
+        book.break_promise(LEASE_FORWARD, Some(connection), format!("{who} moved the row's lease back"));
+    }
     let process = book.process_of(owner).map(str::to_owned);
     let by_owner = process.as_deref() == Some(who);
-    if !by_owner && (is_worker(who) || !owner_is_over) {
+    if !by_owner && (is_worker(who) || !(book.is_over(owner) || has_expired(book, was))) {
         let what = format!("{who} wrote to a row of {owner} ({})", process.as_deref().unwrap_or("no process"));
         book.break_promise(OWNER_WRITES, Some(connection), what);
     }

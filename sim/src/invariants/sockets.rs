@@ -75,7 +75,8 @@ fn excuse(book: &Book, older: &SocketNote, newer: &SocketNote) -> Option<&'stati
     if slept(&older.process) || slept(&newer.process) {
         return Some("suspended process");
     }
-    if let Some(lie) = lied_about(book, &older.process) {
+    // Either may be the new owner's: whoever does not know yet opens its socket anew when its upstream closes it.
+    if let Some(lie) = lied_about(book, &older.process).max(lied_about(book, &newer.process)) {
         let within = book.timing.give_up_ms + AWAKE_MS;
         if now_ms.saturating_sub(lie) <= within {
             return Some("lying task event");
@@ -83,7 +84,9 @@ fn excuse(book: &Book, older: &SocketNote, newer: &SocketNote) -> Option<&'stati
     }
     let hindered = |within_ms: u64| {
         process(&older.process).is_some_and(|it| it.suffered(now_ms.saturating_sub(within_ms), Kind::hinders_renewal))
-            || book.all_suffered(now_ms.saturating_sub(within_ms), |kind| kind == Kind::StoreAway)
+            || book.all_suffered(now_ms.saturating_sub(within_ms), |kind| {
+                kind == Kind::StoreAway || (kind == Kind::WriteLimit && book.timing.scope.renews_rows())
+            })
     };
     if book.policy == OnStoreOutage::Hold && hindered(book.timing.heartbeat_ms + ANSWER_MS) {
         return Some("hold, owner cut off");
@@ -94,8 +97,7 @@ fn excuse(book: &Book, older: &SocketNote, newer: &SocketNote) -> Option<&'stati
     if hindered(within) {
         within += 60_000;
     }
-    let recent =
-        |at_ms: Option<u64>| at_ms.is_some_and(|at| older.opened_ms <= at && now_ms.saturating_sub(at) <= within);
+    let recent = |at_ms: Option<u64>| at_ms.is_some_and(|at| now_ms.saturating_sub(at) <= within);
     if recent(wish.deleted_ms) {
         return Some("re-created row");
     }
