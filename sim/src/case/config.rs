@@ -40,8 +40,8 @@ pub struct Config {
     pub beyond: bool,
 }
 
-/// How much of a case is active, of 100: the rest is for settling, which takes less as a rule.
-const ACTIVE_PERCENT: u64 = 70;
+/// What is kept of a case for the calm at its end, in ms; settling takes longer where it must.
+const CALM_MS: u64 = 15_000;
 
 impl Config {
     /// The cluster of a seed.
@@ -65,7 +65,7 @@ impl Config {
         let limited = kinds.contains(&Kind::WriteLimit);
         Self {
             seed,
-            active_ms: options.minutes * 60_000 * ACTIVE_PERCENT / 100,
+            active_ms: options.minutes * 60_000 - CALM_MS,
             workers,
             policy,
             capacity,

@@ -18,7 +18,7 @@ use leasehold::decide::timing::Rules;
 /// How seeds become cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Virtual minutes of one case, the calm at its end included.
+    /// Virtual minutes of one case, two at least; settling at its end may take longer.
     pub minutes: u64,
     /// Faults reach beyond what the protocol allows for.
     pub beyond: bool,

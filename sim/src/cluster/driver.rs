@@ -154,6 +154,7 @@ impl<'a> Cluster<'a> {
     /// Moves everything by one step. True when a promise is broken.
     fn step(&mut self) -> bool {
         self.do_later();
+        self.editor.go_on();
         self.publish();
         let places = self.places.len();
         let turn = usize::try_from(self.clock.now_ms() / STEP_MS).unwrap_or(0);

@@ -11,6 +11,7 @@ use aws_smithy_types::body::SdkBody;
 use futures_util::FutureExt;
 use leasehold_local::engine::wire;
 use serde_json::{Value, json};
+use std::collections::VecDeque;
 
 /// What a person does to a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,12 +40,13 @@ pub struct Editor {
     table: String,
     ledger: Ledger,
     flags: u64,
+    waiting: VecDeque<(&'static str, Value)>,
 }
 
 impl Editor {
     /// An editor of the table behind `stack`.
     pub fn new(stack: SharedHttpConnector, table: String, ledger: Ledger) -> Self {
-        Self { stack, table, ledger, flags: 0 }
+        Self { stack, table, ledger, flags: 0, waiting: VecDeque::new() }
     }
 
     /// Writes a new row.
@@ -132,7 +134,7 @@ impl Editor {
             item["headers"] = json!({ "M": { feeds::REPLAY_HEADER: { "S": "1" } } });
             item["resume"] = json!({ "M": { "query": { "S": "from={last_seq}" } } });
         }
-        self.ask("PutItem", &json!({ "TableName": self.table, "Item": item }));
+        self.ask("PutItem", &json!({ "TableName": &self.table, "Item": item }));
     }
 
     fn set(&mut self, connection: &str, name: &str, value: &str, flagged: bool) {
@@ -155,19 +157,24 @@ impl Editor {
         self.ask("DeleteItem", &json!({ "TableName": self.table, "Key": { "Pk": { "S": pk(connection) } } }));
     }
 
-    fn ask(&self, operation: &str, body: &Value) {
-        let mut request = HttpRequest::new(SdkBody::empty());
-        request.headers_mut().insert("x-amz-target", format!("DynamoDB_20120810.{operation}"));
-        wire::set_json(&mut request, body);
-        // The embedded engine answers at once; a limit of writes may refuse a hand as well, which it would try again.
-        for _ in 0..3 {
-            let answer = self.stack.call(request.try_clone().expect("its body is in memory")).now_or_never();
-            let ok = answer.is_some_and(|answer| answer.is_ok_and(|answer| answer.status().is_success()));
-            if ok {
+    fn ask(&mut self, operation: &'static str, body: &Value) {
+        self.waiting.push_back((operation, body.clone()));
+        self.go_on();
+    }
+
+    /// Sends what waits, in order: a limit of writes may refuse a hand as well, which tries again.
+    pub fn go_on(&mut self) {
+        while let Some((operation, body)) = self.waiting.front() {
+            let mut request = HttpRequest::new(SdkBody::empty());
+            request.headers_mut().insert("x-amz-target", format!("DynamoDB_20120810.{operation}"));
+            wire::set_json(&mut request, body);
+            // The embedded engine answers at once.
+            let answer = self.stack.call(request).now_or_never();
+            if !answer.is_some_and(|answer| answer.is_ok_and(|answer| answer.status().is_success())) {
                 return;
             }
+            self.waiting.pop_front();
         }
-        self.ledger.open().write("hand", "table", format!("{operation} was refused"));
     }
 }
 
