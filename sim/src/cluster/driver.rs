@@ -235,7 +235,7 @@ impl<'a> Cluster<'a> {
                 return;
             }
             let now_ms = self.clock.now_ms();
-            if now_ms % 500 != 0 {
+            if !now_ms.is_multiple_of(500) {
                 continue;
             }
             let mut book = self.ledger.open();
