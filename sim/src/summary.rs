@@ -40,6 +40,8 @@ pub struct Summary {
     pub beyond: bool,
     /// Virtual hours in all.
     pub virtual_hours: f64,
+    #[serde(skip)]
+    virtual_ms: u64,
     /// How often each fault struck.
     pub faults: BTreeMap<&'static str, u64>,
     /// In how many cases each pair of kinds was together.
@@ -83,7 +85,9 @@ impl Summary {
     pub fn add(&mut self, outcome: &Outcome, found: Option<Found>) {
         let tally = &outcome.tally;
         self.cases += 1;
-        self.virtual_hours += outcome.ran_ms as f64 / 3_600_000.0;
+        // Whole numbers: threads end in any order, and the sum is the same.
+        self.virtual_ms += outcome.ran_ms;
+        self.virtual_hours = self.virtual_ms as f64 / 3_600_000.0;
         let kinds: Vec<Kind> = tally.faults.keys().copied().collect();
         for (index, one) in kinds.iter().enumerate() {
             *self.faults.entry(one.name()).or_default() += tally.faults[one];
