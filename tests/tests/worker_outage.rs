@@ -1,4 +1,5 @@
 //! DynamoDB away for a minute, for everybody: the two answers to it side by side, `close` and `hold`.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use leasehold::decide::renewal::OnStoreOutage;
 use leasehold::model::SessionState;
