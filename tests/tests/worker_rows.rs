@@ -1,5 +1,6 @@
 //! The scope `connection`: each row is leased by itself, the published pattern. What both scopes have in common is tested by all other
 //! files, with `LEASE_SCOPE=connection` as well.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use leasehold::decide::scope::LeaseScope;
 use leasehold::model::{ObservedState, SessionId, SessionState};

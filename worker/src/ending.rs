@@ -119,17 +119,18 @@ async fn end(parts: &Parts, session: &SessionId, why: &str) -> Written {
     let mut rng = parts.seeds.rng();
     let mut attempt = 0_u32;
     loop {
-        match parts.store.end(session, why, parts.stamp_ms()).await {
+        let error = match parts.store.end(session, why, parts.stamp_ms()).await {
             Ok(written) => return written,
-            Err(error) => {
-                parts.counters.add("ends_failed");
-                // The first, and then each tenth.
-                if attempt.is_multiple_of(10) {
-                    tracing::warn!(event = "end_retry", %session, %error, attempt, "the session cannot be ended now");
-                }
-            }
+            Err(error) => error,
+        };
+        parts.counters.add("ends_failed");
+        // The first, and then each tenth.
+        if attempt.is_multiple_of(10) {
+            tracing::warn!(event = "end_retry", %session, %error, attempt, "the session cannot be ended now");
         }
-        let wait_ms = parts.settings.backoff.wait_ms(attempt, &mut rng).clamp(RETRY_LEAST_MS, RETRY_MOST_MS);
+        // What waiting hardly mends, such as a missing permission, is tried more and more seldom.
+        let most_ms = if error.is_transient() { RETRY_MOST_MS } else { u64::MAX };
+        let wait_ms = parts.settings.backoff.wait_ms(attempt, &mut rng).clamp(RETRY_LEAST_MS, most_ms);
         sleep(Duration::from_millis(wait_ms)).await;
         attempt = attempt.saturating_add(1);
     }
