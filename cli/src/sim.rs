@@ -139,20 +139,21 @@ fn print(summary: &Summary, output: &Output) -> Result<(), Failure> {
     output.record(&[
         ("cases", format!("{}, from seed {}", summary.cases, summary.first_seed)),
         ("virtual hours", format!("{:.1}", summary.virtual_hours)),
-        ("hand-overs", summary.hand_overs.to_string()),
-        ("messages stored", summary.messages.to_string()),
-        ("writes applied", summary.writes.to_string()),
-        ("sockets opened", summary.sockets.to_string()),
+        ("hand-overs", summary.tally.hand_overs.to_string()),
+        ("messages stored", summary.tally.messages.to_string()),
+        ("writes applied", summary.tally.writes.to_string()),
+        ("sockets opened", summary.tally.sockets.to_string()),
         ("rarest pair of faults", rarest),
         ("promises broken", summary.violations.len().to_string()),
     ])?;
-    let faults: Vec<_> = summary.faults.iter().map(|(fault, count)| vec![(*fault).into(), count.to_string()]).collect();
+    let faults: Vec<_> =
+        summary.tally.faults.iter().map(|(fault, count)| vec![fault.name().into(), count.to_string()]).collect();
     output.table(&["FAULT", "TIMES"], &faults)?;
     let down: Vec<_> =
-        summary.longest_down_ms.iter().map(|(cause, ms)| vec![(*cause).into(), in_seconds(*ms)]).collect();
+        summary.tally.longest_down_ms.iter().map(|(cause, ms)| vec![(*cause).into(), in_seconds(*ms)]).collect();
     output.table(&["WITHOUT A SOCKET, BY CAUSE", "LONGEST"], &down)?;
-    let double = |cause: &str| summary.doubles.get(cause).copied().unwrap_or(0).to_string();
-    let doubles = summary.longest_double_ms.iter();
+    let double = |cause: &str| summary.tally.doubles.get(cause).copied().unwrap_or(0).to_string();
+    let doubles = summary.tally.longest_double_ms.iter();
     let doubles: Vec<_> = doubles.map(|(cause, ms)| vec![(*cause).into(), double(cause), in_seconds(*ms)]).collect();
     output.table(&["TWO SOCKETS, BY CAUSE", "TIMES", "LONGEST"], &doubles)?;
     for found in &summary.violations {

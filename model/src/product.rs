@@ -111,25 +111,13 @@ pub fn session(session: u8, row: &SessionRow) -> Session {
     let suspicion =
         row.suspicion.map(|(heartbeat, at_ms)| Suspicion { heartbeat: heartbeat.into(), at_ms: at_ms.into() });
     Session {
-        id: session_id(session),
         task_arn: Some(task(session)),
-        version: None,
         heartbeat: row.heartbeat.into(),
         lease_expires_at_ms: row.expires_ms.into(),
-        state,
-        started_at_ms: None,
         over_at_ms: state.is_over().then_some(0),
-        over_reason: None,
-        unclaimed_from: None,
         empty_since_ms: row.empty.then_some(0),
         suspicion,
-        drain: false,
-        capacity: 0,
-        held: 0,
-        connected: 0,
-        loop_lag_ms: 0,
-        clock_skew_ms: 0,
-        counters: Vec::new(),
+        ..Session::sample(session_id(session).as_str(), state)
     }
 }
 

@@ -7,6 +7,7 @@
 //! - [`faults`]: what goes wrong
 //! - [`ledger`]: what really happened; [`invariants`]: what must be so
 //! - [`campaign`]: many seeds, side by side; [`summary`]: what they came to; [`shrink`]: from a broken promise to a short schedule
+//! - [`memory_socket`]: sockets without a network, for tests too
 //! - [`time`]: the world's time, and each process's own clocks
 
 pub mod campaign;
@@ -15,6 +16,7 @@ pub mod cluster;
 pub mod faults;
 pub mod invariants;
 pub mod ledger;
+pub mod memory_socket;
 pub mod shrink;
 pub mod summary;
 pub mod time;

@@ -4,6 +4,7 @@ use crate::case::Options;
 use crate::cluster::Outcome;
 use crate::faults::Kind;
 use crate::ledger::Line;
+use crate::ledger::book::Tally;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -42,26 +43,13 @@ pub struct Summary {
     pub virtual_hours: f64,
     #[serde(skip)]
     virtual_ms: u64,
-    /// How often each fault struck.
-    pub faults: BTreeMap<&'static str, u64>,
     /// In how many cases each pair of kinds was together.
     pub pairs: BTreeMap<String, u64>,
     /// The rarest pair, and in how many cases it was.
     pub rarest_pair: Option<(String, u64)>,
-    /// Rows that changed from one session to another.
-    pub hand_overs: u64,
-    /// Messages stored.
-    pub messages: u64,
-    /// Writes applied.
-    pub writes: u64,
-    /// Sockets opened.
-    pub sockets: u64,
-    /// The longest time that a STARTED row was without a socket, in ms, by cause.
-    pub longest_down_ms: BTreeMap<&'static str, u64>,
-    /// The longest time that a connection had two sockets, in ms, by cause.
-    pub longest_double_ms: BTreeMap<&'static str, u64>,
-    /// How often a connection had two, by cause.
-    pub doubles: BTreeMap<&'static str, u64>,
+    /// The cases' numbers: sums, and of times the longest.
+    #[serde(flatten)]
+    pub tally: Tally,
     /// Promises that were broken.
     pub violations: Vec<Found>,
 }
@@ -73,7 +61,7 @@ impl Summary {
         let mut summary = Self { first_seed: seeds.start, minutes: options.minutes, ..Self::default() };
         summary.beyond = options.beyond;
         for (index, one) in Kind::ALL.iter().enumerate() {
-            summary.faults.insert(one.name(), 0);
+            summary.tally.faults.insert(*one, 0);
             for other in &Kind::ALL[index + 1..] {
                 summary.pairs.insert(pair(*one, *other), 0);
             }
@@ -90,30 +78,14 @@ impl Summary {
         self.virtual_hours = self.virtual_ms as f64 / 3_600_000.0;
         let kinds: Vec<Kind> = tally.faults.keys().copied().collect();
         for (index, one) in kinds.iter().enumerate() {
-            *self.faults.entry(one.name()).or_default() += tally.faults[one];
             for other in &kinds[index + 1..] {
                 *self.pairs.entry(pair(*one, *other)).or_default() += 1;
             }
         }
         let rarest = self.pairs.iter().min_by_key(|(_, cases)| **cases);
         self.rarest_pair = rarest.map(|(pair, cases)| (pair.clone(), *cases));
-        self.hand_overs += tally.hand_overs;
-        self.messages += tally.messages;
-        self.writes += tally.writes;
-        self.sockets += tally.sockets;
-        raise(&mut self.longest_down_ms, &tally.longest_down_ms);
-        raise(&mut self.longest_double_ms, &tally.longest_double_ms);
-        for (cause, count) in &tally.doubles {
-            *self.doubles.entry(cause).or_default() += count;
-        }
+        self.tally.add(tally);
         self.violations.extend(found);
-    }
-}
-
-fn raise(most: &mut BTreeMap<&'static str, u64>, by: &BTreeMap<&'static str, u64>) {
-    for (cause, ms) in by {
-        let longest = most.entry(cause).or_default();
-        *longest = (*longest).max(*ms);
     }
 }
 

@@ -29,8 +29,8 @@ fn no_promise_is_broken_by_two_hundred_seeds() {
     let broken: Vec<_> = summary.violations.iter().map(|found| (found.seed, found.invariant, &found.what)).collect();
     assert!(broken.is_empty(), "`leasehold sim --minutes 2 --seed N` shows: {broken:#?}");
     assert_eq!(summary.cases, SEEDS);
-    assert!(summary.hand_overs > SEEDS, "something happened: {} hand-overs", summary.hand_overs);
-    let never: Vec<_> = summary.faults.iter().filter(|(_, count)| **count == 0).collect();
+    assert!(summary.tally.hand_overs > SEEDS, "something happened: {} hand-overs", summary.tally.hand_overs);
+    let never: Vec<_> = summary.tally.faults.iter().filter(|(_, count)| **count == 0).collect();
     assert!(never.is_empty(), "each fault struck: {never:?}");
 }
 

@@ -122,10 +122,10 @@ pub struct Session {
     pub counters: Vec<(String, u64)>,
 }
 
-#[cfg(test)]
 impl Session {
-    /// A session of which a test says only what matters to it.
-    pub(crate) fn sample(id: &str, state: SessionState) -> Self {
+    /// A session of which nothing else is said: for tests and models, which say only what matters to them.
+    #[must_use]
+    pub fn sample(id: &str, state: SessionState) -> Self {
         Self {
             id: SessionId::new(id),
             task_arn: None,
@@ -148,9 +148,7 @@ impl Session {
             counters: vec![],
         }
     }
-}
 
-impl Session {
     /// Reads a session's row. Only what its lease needs has to be right: anything else of a wrong type reads as absent, so that no slip of
     /// a hand keeps a session's connections from anybody.
     ///

@@ -1,6 +1,8 @@
 //! Real workers in this process, on virtual time, each with its own network, clock and environment.
 
+pub use crate::clock::WorkerClock;
 use crate::connector::Upstreams;
+pub use crate::requests::{is_acquire, is_release, is_renewal, is_row_renewal};
 use crate::{World, lease_scope};
 use aws_sdk_dynamodb::types::AttributeValue;
 use leasehold::aws::queues::Queue;
@@ -10,7 +12,6 @@ use leasehold::clock::{Clock, SharedClock};
 use leasehold::decide::scope::LeaseScope;
 use leasehold::model::message::attr as message;
 use leasehold::model::{Connection, ConnectionId, Item, MessageKey, Session, fields};
-use leasehold_local::clock::VirtualClock;
 use leasehold_local::engine::clients;
 use leasehold_local::engine::meter::{Applied, Meter};
 use leasehold_local::faults::{Call, Fault, Faulty, Plan};
@@ -20,7 +21,6 @@ use leasehold_worker::counters::{Counters, Gauges};
 use leasehold_worker::settings::Settings;
 use serde_json::Value;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -365,53 +365,6 @@ impl Worker {
     }
 }
 
-/// The clocks of one worker: its wall clock may be wrong, and both may stand still, as they look to a process that is suspended: it
-/// sees no time pass until it runs again.
-#[derive(Debug)]
-pub struct WorkerClock {
-    time: VirtualClock,
-    wall_offset_ms: AtomicI64,
-    frozen: Mutex<Option<(u64, u64)>>,
-}
-
-impl WorkerClock {
-    /// A right clock.
-    pub fn new(time: VirtualClock) -> Arc<Self> {
-        Self::off_by(time, 0)
-    }
-
-    /// A wall clock that is so many ms ahead.
-    pub fn off_by(time: VirtualClock, wall_offset_ms: i64) -> Arc<Self> {
-        Arc::new(Self { time, wall_offset_ms: AtomicI64::new(wall_offset_ms), frozen: Mutex::default() })
-    }
-
-    fn freeze(&self) {
-        let now = (self.mono_ms(), self.wall_ms());
-        *self.frozen.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
-    }
-
-    fn thaw(&self) {
-        *self.frozen.lock().unwrap_or_else(PoisonError::into_inner) = None;
-    }
-
-    fn frozen(&self) -> Option<(u64, u64)> {
-        *self.frozen.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Clock for WorkerClock {
-    fn mono_ms(&self) -> u64 {
-        self.frozen().map_or_else(|| self.time.mono_ms(), |(mono_ms, _)| mono_ms)
-    }
-
-    fn wall_ms(&self) -> u64 {
-        if let Some((_, wall_ms)) = self.frozen() {
-            return wall_ms;
-        }
-        self.time.wall_ms().saturating_add_signed(self.wall_offset_ms.load(Ordering::Relaxed))
-    }
-}
-
 /// Waits in virtual time until something is so.
 ///
 /// # Panics
@@ -447,34 +400,6 @@ pub fn numbered() -> [(&'static str, AttributeValue); 2] {
 /// A plan without faults.
 pub fn no_faults() -> Plan {
     Arc::new(|_| None)
-}
-
-/// True for the renewal of a session.
-pub fn is_renewal(operation: &str, request: &Value) -> bool {
-    operation == "UpdateItem"
-        && request["ConditionExpression"].as_str().is_some_and(|text| text.contains("#heartbeat <"))
-}
-
-/// True for the renewal of a row, where rows are leased by themselves.
-pub fn is_row_renewal(operation: &str, request: &Value) -> bool {
-    operation == "UpdateItem" && request["UpdateExpression"] == "SET #lease_expires_at_ms = :v0" && is_mine(request)
-}
-
-/// True for a release.
-pub fn is_release(operation: &str, request: &Value) -> bool {
-    let frees = request["UpdateExpression"].as_str().is_some_and(|text| text.contains("REMOVE #lease_owner"));
-    operation == "UpdateItem" && frees && is_mine(request)
-}
-
-/// True for a write of an owner: it requires its epoch.
-fn is_mine(request: &Value) -> bool {
-    request["ConditionExpression"].as_str().is_some_and(|text| text.contains("#lease_epoch ="))
-}
-
-/// True for an acquire.
-pub fn is_acquire(operation: &str, request: &Value) -> bool {
-    operation == "UpdateItem"
-        && request["UpdateExpression"].as_str().is_some_and(|text| text.contains("#lease_owner ="))
 }
 
 /// True for an acquire that was applied.

@@ -1,14 +1,12 @@
 //! The upstreams of a test: sockets in memory, opened by real workers, that the test scripts, feeds and reads the log of.
 
 use futures_util::future::BoxFuture;
-use futures_util::{Sink, Stream};
 use leasehold::clock::SharedClock;
 use leasehold::decide::outcome::End;
+use leasehold_sim::memory_socket::{Peer, Sender, socket};
 use leasehold_worker::connector::{Connector, Frame, Open, Socket};
 use std::collections::HashMap;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -89,7 +87,7 @@ pub struct Event {
 struct OpenSocket {
     number: usize,
     path: String,
-    sender: mpsc::UnboundedSender<Result<Frame, End>>,
+    sender: Sender,
 }
 
 #[derive(Default)]
@@ -212,7 +210,7 @@ impl Upstreams {
         self.state().log.push(Event { number, worker, path, at_ms, what });
     }
 
-    fn replay(&self, path: &str, after: u64, sender: &mpsc::UnboundedSender<Result<Frame, End>>) {
+    fn replay(&self, path: &str, after: u64, sender: &Sender) {
         let state = self.state();
         for (number, text) in state.published.get(path).into_iter().flatten() {
             if *number > after {
@@ -292,7 +290,7 @@ impl Upstreams {
         }
         let (number, path) = (attempt.number, attempt.path.clone());
         self.state().open.push(OpenSocket { number, path, sender: sender.clone() });
-        Box::pin(FakeSocket { upstreams: self.clone(), attempt, script: script.clone(), incoming, sender })
+        socket(Scripted { upstreams: self.clone(), attempt, script: script.clone() }, sender, incoming)
     }
 }
 
@@ -310,31 +308,16 @@ impl Drop for Pending {
     }
 }
 
-struct FakeSocket {
+/// The upstream's end of a socket: it does as its script says, and logs.
+struct Scripted {
     upstreams: Upstreams,
     attempt: Attempt,
     script: Script,
-    incoming: mpsc::UnboundedReceiver<Result<Frame, End>>,
-    sender: mpsc::UnboundedSender<Result<Frame, End>>,
 }
 
-impl Stream for FakeSocket {
-    type Item = Result<Frame, End>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.incoming.poll_recv(cx)
-    }
-}
-
-impl Sink<Frame> for FakeSocket {
-    type Error = End;
-
-    fn poll_ready(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<(), End>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn start_send(self: Pin<&mut Self>, frame: Frame) -> Result<(), End> {
-        let answer = match frame {
+impl Peer for Scripted {
+    fn received(&mut self, frame: Frame) -> Option<Frame> {
+        match frame {
             Frame::Ping => {
                 self.upstreams.note(&self.attempt, What::Pinged);
                 self.script.pongs.then_some(Frame::Pong)
@@ -348,24 +331,10 @@ impl Sink<Frame> for FakeSocket {
                 None
             }
             Frame::Binary(_) | Frame::Pong => None,
-        };
-        if let Some(answer) = answer {
-            let _ = self.sender.send(Ok(answer));
         }
-        Ok(())
     }
 
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<(), End>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<(), End>> {
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl Drop for FakeSocket {
-    fn drop(&mut self) {
+    fn gone(&mut self) {
         self.upstreams.state().open.retain(|socket| socket.number != self.attempt.number);
         self.upstreams.note(&self.attempt, What::Gone);
     }

@@ -1,11 +1,14 @@
 //! Builders for whole-system tests.
 //!
-//! - [`cluster`]: real workers on top of it; [`connector`]: the upstreams that their sockets lead to
+//! - [`cluster`]: real workers on top of it; [`clock`]: their clocks; [`connector`]: the upstreams that their sockets lead to
+//! - [`requests`]: which of the protocol's requests a request is
 //! - [`World`]: the tables and queues of a deployment on embedded engines and virtual time, and the functions on them
 
+pub mod clock;
 pub mod cluster;
 pub mod connector;
 pub mod log;
+pub mod requests;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use aws_sdk_dynamodbstreams::types::ShardIteratorType;

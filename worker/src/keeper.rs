@@ -16,8 +16,8 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-/// How often the deadline is looked at.
-const DEADLINE_TICK: Duration = Duration::from_millis(100);
+/// How often a session's deadline is looked at, in ms.
+pub(crate) const DEADLINE_TICK_MS: u64 = 100;
 /// The longest wait between two attempts to register: one request a worker is no storm.
 const REGISTER_RETRY_MOST_MS: u64 = 3_000;
 
@@ -107,7 +107,7 @@ impl Keeper {
             biased;
             () = guard.over() => {}
             () = self.renew_for_ever(&mut rng) => {}
-            () = watch_deadline(&guard) => {}
+            () = watch_deadline(&guard, DEADLINE_TICK_MS) => {}
         }
     }
 
@@ -198,10 +198,11 @@ fn refused(heartbeat: u64, found: Option<&Item>) -> Renewed {
     }
 }
 
-/// Looks at the deadline for ever, so that whoever waits for a change of the lease's trust hears of it in time.
-pub async fn watch_deadline(guard: &Guard) {
+/// Looks at the deadline for ever, at least every `most_ms`, so that whoever waits for a change of the lease's trust hears of it in time.
+pub async fn watch_deadline(guard: &Guard, most_ms: u64) {
     loop {
         guard.refresh();
-        sleep(DEADLINE_TICK).await;
+        let tick_ms = guard.until_deadline_ms().clamp(DEADLINE_TICK_MS, most_ms.max(DEADLINE_TICK_MS));
+        sleep(Duration::from_millis(tick_ms)).await;
     }
 }

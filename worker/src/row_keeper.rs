@@ -6,6 +6,7 @@
 
 use crate::context::Context;
 use crate::guard::Guard;
+use crate::keeper::watch_deadline;
 use leasehold::aws::Written;
 use leasehold::decide::acquire::Acquire;
 use leasehold::decide::scope::{RowRenewed, refused_row_renewal, row_expiry_ms};
@@ -54,17 +55,8 @@ pub(crate) fn start(context: &Arc<Context>, id: &ConnectionId, epoch: u64) -> Op
     Some(Kept { rows, task: context.parts.keeper_runtime.spawn(keeper.run()) })
 }
 
-/// As often as need be: there are hundreds of rows to a worker.
-const DEADLINE_TICK_MS: std::ops::RangeInclusive<u64> = 100..=1_000;
-
-/// Looks at the deadline for ever, so that whoever waits for a change of the lease's trust hears of it in time.
-async fn watch_deadline(guard: &Guard) {
-    loop {
-        guard.refresh();
-        let tick_ms = guard.until_deadline_ms().clamp(*DEADLINE_TICK_MS.start(), *DEADLINE_TICK_MS.end());
-        sleep(Duration::from_millis(tick_ms)).await;
-    }
-}
+/// How often a row's deadline is looked at, in ms, until it is near: there are hundreds of rows to a worker.
+const DEADLINE_TICK_MS: u64 = 1_000;
 
 struct RowKeeper {
     context: Arc<Context>,
@@ -81,7 +73,7 @@ impl RowKeeper {
             biased;
             () = guard.over() => {}
             () = self.renew_until_lost(&mut rng) => {}
-            () = watch_deadline(&guard) => {}
+            () = watch_deadline(&guard, DEADLINE_TICK_MS) => {}
         }
     }
 

@@ -123,7 +123,7 @@ fn start_tasks(context: &Arc<Context>, supervisor: &Arc<Supervisor>) -> [JoinHan
     [
         context.parts.keeper_runtime.spawn(keeper.run()),
         // The keeper looks at the deadline too. Here as well, so that its runtime alone cannot keep a lease trusted.
-        tokio::spawn(async move { keeper::watch_deadline(&guard).await }),
+        tokio::spawn(async move { keeper::watch_deadline(&guard, keeper::DEADLINE_TICK_MS).await }),
         tokio::spawn(claims::run(context.clone(), supervisor.clone())),
         tokio::spawn(compare::run(context.clone(), supervisor.clone())),
         tokio::spawn(converge(context.clone(), supervisor.clone(), marks)),

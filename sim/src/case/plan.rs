@@ -3,7 +3,7 @@
 use crate::case::step::{Step, Target, Timed};
 use crate::case::{Config, Options};
 use crate::faults::Kind;
-use crate::faults::weather::Spell;
+use crate::faults::Spell;
 use crate::workload::Edit;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};

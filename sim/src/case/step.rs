@@ -1,7 +1,7 @@
 //! What can be done to a cluster, as data.
 
 use crate::faults::Kind;
-use crate::faults::weather::Spell;
+use crate::faults::Spell;
 use crate::workload::Edit;
 use std::fmt;
 

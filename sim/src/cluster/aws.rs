@@ -1,9 +1,10 @@
 //! AWS in the world's runtime: engine and queue, and the real functions behind the local event sources.
 
 use crate::case::Config;
-use crate::faults::functions::{Mishaps, Unlucky};
+use crate::faults::Spells;
+use crate::faults::functions::Unlucky;
 use crate::faults::line::Line;
-use crate::faults::weather::{Service, Weather};
+use crate::faults::weather::Service;
 use crate::ledger::Ledger;
 use crate::ledger::observed::Observed;
 use crate::time::WorldClock;
@@ -56,9 +57,9 @@ pub struct Aws {
     /// How far indexes are behind, in ms, where they can be.
     pub lag_ms: Arc<AtomicU64>,
     /// What happens to events and invocations.
-    pub mishaps: Mishaps,
+    pub mishaps: Spells,
     /// The functions' way to the services.
-    pub weather: Weather,
+    pub weather: Spells,
     reconcile: AsyncInvoker,
     clock: WorldClock,
     /// Dropped with it, which stops the event sources.
@@ -84,8 +85,8 @@ impl Aws {
         let stream_arn = table.and_then(|table| table.latest_stream_arn).expect("the table has a stream");
 
         let (stop, stopping) = watch::channel(false);
-        let weather = Weather::fair(config.seed ^ 0x0f);
-        let mishaps = Mishaps::none(config.seed ^ 0x1f);
+        let weather = Spells::none(config.seed ^ 0x0f);
+        let mishaps = Spells::none(config.seed ^ 0x1f);
         let wiring = Wiring {
             config,
             clock,
@@ -185,8 +186,8 @@ struct Wiring<'a> {
     queues: &'a EmbeddedSqs,
     names: &'a Names,
     urls: &'a QueueUrls,
-    weather: &'a Weather,
-    mishaps: &'a Mishaps,
+    weather: &'a Spells,
+    mishaps: &'a Spells,
 }
 
 impl Wiring<'_> {

@@ -4,7 +4,7 @@ use crate::case::{Config, Step, Target};
 use crate::cluster::driver::{Cluster, Later};
 use crate::cluster::process::task_arn;
 use crate::faults::Kind;
-use crate::faults::weather::Spell;
+use crate::faults::Spell;
 use std::sync::atomic::Ordering;
 
 /// Faults that the ways to AWS do not know of end so soon after their moment, in ms.

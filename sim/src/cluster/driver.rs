@@ -5,7 +5,7 @@ use crate::cluster::aws::Aws;
 use crate::cluster::lane::Lane;
 use crate::cluster::process::{Making, Process};
 use crate::faults::Kind;
-use crate::faults::weather::Spell;
+use crate::faults::Spell;
 use crate::invariants::{self, calm, sockets, timed};
 use crate::ledger::book::{Line, Tally, Violation};
 use crate::ledger::{Book, Ledger};

@@ -3,8 +3,9 @@
 use crate::case::Config;
 use crate::cluster::aws::Aws;
 use crate::cluster::lane::Lane;
+use crate::faults::Spells;
 use crate::faults::line::Line;
-use crate::faults::weather::{Service, Weather};
+use crate::faults::weather::Service;
 use crate::time::{ProcessClock, WorldClock};
 use crate::workload::Feeds;
 use crate::workload::sockets::Opener;
@@ -29,7 +30,7 @@ pub struct Process {
     /// Its name: `w<place>.<generation>`.
     pub name: String,
     /// Its way to AWS.
-    pub weather: Weather,
+    pub weather: Spells,
     /// Its clocks.
     pub clock: Arc<ProcessClock>,
     /// Suspended since, in ms of the world.
@@ -69,7 +70,7 @@ impl Process {
         let name = format!("w{place}.{generation}");
         let seed = making.config.seed.wrapping_mul(1_000_003) ^ ((place as u64) << 32) ^ generation;
         let lane = Lane::new(making.config.drift_ppm.get(place).copied().unwrap_or(0));
-        let weather = Weather::fair(seed ^ 0x77);
+        let weather = Spells::none(seed ^ 0x77);
         let (stop, stopped) = watch::channel(false);
         let handle = lane.handle();
         let (clock, task) = lane.enter(async {
@@ -129,7 +130,7 @@ fn parts(
     making: Making<'_>,
     name: &str,
     clock: &Arc<ProcessClock>,
-    weather: &Weather,
+    weather: &Spells,
     handle: Handle,
     seed: u64,
 ) -> Parts {

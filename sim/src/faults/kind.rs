@@ -1,9 +1,9 @@
 //! Everything that goes wrong, by name.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// A kind of fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// SIGKILL; another process starts in its place some time later.
     Crash,
@@ -129,5 +129,11 @@ impl Kind {
                 | Self::LostAnswers
                 | Self::LandLate
         )
+    }
+}
+
+impl Serialize for Kind {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
     }
 }

@@ -1,6 +1,7 @@
 //! The network between one process, or the functions, and AWS.
 
-use crate::faults::weather::{End, Fate, Service, Weather};
+use crate::faults::Spells;
+use crate::faults::weather::{End, Fate, Service};
 use crate::time::{EPOCH_MS, WorldClock};
 use aws_smithy_runtime_api::client::http::{HttpConnector, HttpConnectorFuture, SharedHttpConnector};
 use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
@@ -23,7 +24,7 @@ pub struct Line {
     inner: SharedHttpConnector,
     answers: Answers,
     service: Service,
-    weather: Weather,
+    weather: Spells,
     sender: Arc<str>,
     world: Handle,
     clock: WorldClock,
@@ -34,7 +35,7 @@ impl Line {
     pub fn new(
         inner: impl HttpConnector + 'static,
         service: Service,
-        weather: Weather,
+        weather: Spells,
         sender: &str,
         world: Handle,
         clock: WorldClock,

@@ -1,22 +1,9 @@
 //! What is wrong on one way to AWS right now: decides about each request.
 
 use crate::faults::Kind;
+use crate::faults::spells::{Spell, Spells, State};
+use rand::RngExt;
 use rand::rngs::StdRng;
-use rand::{RngExt, SeedableRng};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// For how long something is wrong, and how badly.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spell {
-    /// What.
-    pub kind: Kind,
-    /// Until then, in ms of the world.
-    pub until_ms: u64,
-    /// How many of 1,000 requests suffer, where not all do.
-    pub per_mille: u32,
-    /// How far the Date is off, or how late requests land at most, in ms.
-    pub ms: i64,
-}
 
 /// Where a request goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,42 +44,12 @@ pub enum End {
     Late(u64),
 }
 
-struct State {
-    rng: StdRng,
-    spells: Vec<Spell>,
-}
-
-/// The weather on the way of one process, or of the functions. Clones share it.
-#[derive(Clone)]
-pub struct Weather(Arc<Mutex<State>>);
-
-impl Weather {
-    /// Fair. `seed` is for the delays of every request.
-    #[must_use]
-    pub fn fair(seed: u64) -> Self {
-        Self(Arc::new(Mutex::new(State { rng: StdRng::seed_from_u64(seed), spells: Vec::new() })))
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A spell begins.
-    pub fn begin(&self, spell: Spell) {
-        self.state().spells.push(spell);
-    }
-
-    /// Every spell ends.
-    pub fn clear(&self) {
-        self.state().spells.clear();
-    }
-
+impl Spells {
     /// Decides about a request at `now_ms` of the world.
     #[must_use]
     pub fn fate(&self, service: Service, now_ms: u64) -> Fate {
-        let mut state = self.state();
+        let mut state = self.at(now_ms);
         let State { rng, spells } = &mut *state;
-        spells.retain(|spell| spell.until_ms > now_ms);
         let (before_ms, after_ms) = (rng.random_range(1..=12), rng.random_range(1..=12));
         let mut fate = Fate { before_ms, after_ms, end: End::Answered, date_off_ms: 0 };
         for spell in spells.iter() {

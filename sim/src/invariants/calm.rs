@@ -3,6 +3,7 @@
 use super::NOTHING_LOST;
 use crate::faults::Kind;
 use crate::ledger::Book;
+use crate::ledger::book::raise;
 use crate::ledger::image::{number, text};
 use crate::ledger::notes::{ProcessNote, RowNote};
 use std::collections::BTreeMap;
@@ -21,8 +22,7 @@ pub fn note_down(book: &mut Book) {
         }
         if open.is_some() || !row.wish.started {
             if let Some((since_ms, cause)) = row.down_since.take().filter(|_| open.is_some()) {
-                let longest = tally.longest_down_ms.entry(cause).or_default();
-                *longest = (*longest).max(*now_ms - since_ms);
+                raise(&mut tally.longest_down_ms, cause, *now_ms - since_ms);
             }
         } else if row.down_since.is_none() {
             row.down_since = Some((*now_ms, cause(row, processes, world_faults, *now_ms)));

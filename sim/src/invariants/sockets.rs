@@ -3,6 +3,7 @@
 use super::{FRESH_ACQUIRE, ONE_SOCKET};
 use crate::faults::Kind;
 use crate::ledger::Book;
+use crate::ledger::book::raise;
 use crate::ledger::notes::SocketNote;
 use leasehold::decide::renewal::OnStoreOutage;
 
@@ -42,8 +43,7 @@ fn check(book: &mut Book, connection: &str) {
     let open = book.sockets_of(connection);
     if open.len() < 2 {
         if let Some((since_ms, cause)) = book.doubles.remove(connection) {
-            let longest = book.tally.longest_double_ms.entry(cause).or_default();
-            *longest = (*longest).max(book.now_ms - since_ms);
+            raise(&mut book.tally.longest_double_ms, cause, book.now_ms - since_ms);
         }
         return;
     }

@@ -59,7 +59,7 @@ pub enum Expected {
     Worked(String, u64),
 }
 
-/// Numbers of one case.
+/// Numbers of one case, or of many.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tally {
     /// How often each fault struck.
@@ -78,6 +78,34 @@ pub struct Tally {
     pub longest_double_ms: BTreeMap<&'static str, u64>,
     /// How often it had two.
     pub doubles: BTreeMap<&'static str, u64>,
+}
+
+impl Tally {
+    /// Adds another case's.
+    pub fn add(&mut self, other: &Self) {
+        for (kind, count) in &other.faults {
+            *self.faults.entry(*kind).or_default() += count;
+        }
+        self.hand_overs += other.hand_overs;
+        self.messages += other.messages;
+        self.writes += other.writes;
+        self.sockets += other.sockets;
+        for (cause, ms) in &other.longest_down_ms {
+            raise(&mut self.longest_down_ms, cause, *ms);
+        }
+        for (cause, ms) in &other.longest_double_ms {
+            raise(&mut self.longest_double_ms, cause, *ms);
+        }
+        for (cause, count) in &other.doubles {
+            *self.doubles.entry(cause).or_default() += count;
+        }
+    }
+}
+
+/// Notes a time, if it is the longest of its cause.
+pub fn raise(longest: &mut BTreeMap<&'static str, u64>, cause: &'static str, ms: u64) {
+    let longest = longest.entry(cause).or_default();
+    *longest = (*longest).max(ms);
 }
 
 /// Everything that is known of a case while it runs.

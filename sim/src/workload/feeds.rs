@@ -3,11 +3,10 @@
 use crate::invariants::sockets;
 use crate::ledger::Ledger;
 use crate::ledger::notes::SocketNote;
-use leasehold::decide::outcome::End;
+use crate::memory_socket::Sender;
 use leasehold_worker::connector::Frame;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::mpsc;
 use url::Url;
 
 /// Where messages carry their number.
@@ -29,8 +28,6 @@ pub fn read_url(url: &Url) -> Option<(String, u64)> {
     let (connection, generation) = url.path().trim_start_matches('/').split_once('/')?;
     Some((connection.to_owned(), generation.parse().ok()?))
 }
-
-pub(crate) type Sender = mpsc::UnboundedSender<Result<Frame, End>>;
 
 struct OpenSocket {
     feed: (String, u64),

@@ -1,15 +1,13 @@
 //! How workers reach upstreams: the connector of one process, and its sockets.
 
-use crate::workload::feeds::{Feeds, REPLAY_HEADER, Sender, read_url};
+use crate::memory_socket::{Peer, socket};
+use crate::workload::feeds::{Feeds, REPLAY_HEADER, read_url};
 use futures_util::future::BoxFuture;
-use futures_util::{Sink, Stream};
 use leasehold::decide::outcome::End;
 use leasehold_worker::connector::{Connector, Frame, Open, Socket};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
@@ -50,55 +48,26 @@ impl Connector for Opener {
             let replay_after = replay.then(|| resume.unwrap_or(0));
             let (sender, incoming) = mpsc::unbounded_channel();
             let number = feeds.open(&process, feed, replay_after, sender.clone());
-            Ok(Box::pin(FakeSocket { feeds, number, incoming, sender }) as Socket)
+            Ok(socket(FeedSocket { feeds, number }, sender, incoming))
         })
     }
 }
 
-struct FakeSocket {
+struct FeedSocket {
     feeds: Feeds,
     number: u64,
-    incoming: mpsc::UnboundedReceiver<Result<Frame, End>>,
-    sender: Sender,
 }
 
-impl Stream for FakeSocket {
-    type Item = Result<Frame, End>;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.incoming.poll_recv(context)
-    }
-}
-
-impl Sink<Frame> for FakeSocket {
-    type Error = End;
-
-    fn poll_ready(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<(), End>> {
-        Poll::Ready(Ok(()))
+impl Peer for FeedSocket {
+    fn received(&mut self, frame: Frame) -> Option<Frame> {
+        match frame {
+            Frame::Ping => Some(Frame::Pong),
+            Frame::Close(code) => Some(Frame::Close(code)),
+            Frame::Text(_) | Frame::Binary(_) | Frame::Pong => None,
+        }
     }
 
-    fn start_send(self: Pin<&mut Self>, frame: Frame) -> Result<(), End> {
-        let answer = match frame {
-            Frame::Ping => Frame::Pong,
-            Frame::Close(code) => Frame::Close(code),
-            Frame::Text(_) | Frame::Binary(_) | Frame::Pong => return Ok(()),
-        };
-        // The reader is this socket itself.
-        let _ = self.sender.send(Ok(answer));
-        Ok(())
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<(), End>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<(), End>> {
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl Drop for FakeSocket {
-    fn drop(&mut self) {
+    fn gone(&mut self) {
         self.feeds.gone(self.number);
     }
 }
