@@ -2,9 +2,8 @@
 //! are wrong, a rolling restart. What the feed logged is the truth; the verdict is that of the demonstration.
 //!
 //! Each scenario has a system and workers of its own. They wait far more than they work, so all of them run side by side, whatever the
-//! number of cores: hence a harness that can be told so. (They work for two thirds of a core all the same: on a machine that has less to
-//! give, workers cannot renew in time, and rightly drop their sockets.) `cargo test -p leasehold-cli --test processes -- NAME` runs those whose name
-//! contains NAME.
+//! number of cores: hence a harness that can be told so. (On a machine that is too busy workers cannot renew in time, and rightly drop their
+//! sockets.) `cargo test -p leasehold-cli --test processes -- NAME` runs those whose name contains NAME.
 //!
 //! - [`world`]: a scenario's system, feed and workers; [`proxy`]: a worker's way to the engine
 //! - [`signals`], [`network`], [`engine`], [`clocks`]: the scenarios
