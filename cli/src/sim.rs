@@ -26,7 +26,7 @@ pub struct Arguments {
     #[arg(long, value_name = "SEED", conflicts_with_all = ["seeds", "from"])]
     seed: Option<u64>,
     /// Print everything that happened with this seed
-    #[arg(long, requires = "seed")]
+    #[arg(long, requires = "seed", conflicts_with = "json")]
     trace: bool,
     /// Virtual minutes of a case
     #[arg(long, value_name = "M", default_value_t = 10, value_parser = clap::value_parser!(u64).range(2..=120))]
@@ -156,6 +156,10 @@ fn print(summary: &Summary, output: &Output) -> Result<(), Failure> {
     let doubles = summary.tally.longest_double_ms.iter();
     let doubles: Vec<_> = doubles.map(|(cause, ms)| vec![(*cause).into(), double(cause), in_seconds(*ms)]).collect();
     output.table(&["TWO SOCKETS, BY CAUSE", "TIMES", "LONGEST"], &doubles)?;
+    let judged = summary.tally.judged.iter();
+    let judged: Vec<_> =
+        judged.map(|(name, times)| vec![(*name).into(), times.held.to_string(), times.excused.to_string()]).collect();
+    output.table(&["PROMISE WHILE NOTHING IS IN ITS WAY", "JUDGED", "EXCUSED"], &judged)?;
     for found in &summary.violations {
         print_found(found, output)?;
     }

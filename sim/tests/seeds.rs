@@ -32,6 +32,8 @@ fn no_promise_is_broken_by_two_hundred_seeds() {
     assert!(summary.tally.hand_overs > SEEDS, "something happened: {} hand-overs", summary.tally.hand_overs);
     let never: Vec<_> = summary.tally.faults.iter().filter(|(_, count)| **count == 0).collect();
     assert!(never.is_empty(), "each fault struck: {never:?}");
+    let unjudged: Vec<_> = summary.tally.judged.iter().filter(|(_, times)| times.held == 0).collect();
+    assert!(unjudged.is_empty(), "no promise was excused each time: {unjudged:?}");
 }
 
 #[test]

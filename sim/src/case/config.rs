@@ -69,7 +69,7 @@ impl Config {
             workers,
             policy,
             capacity,
-            timing: timing(scope),
+            timing: timing(scope, rng),
             rules: options.rules,
             drift_ppm,
             write_limit: limited.then(|| rng.random_range(4..=12) + if scope.renews_rows() { 16 } else { 0 }),
@@ -88,15 +88,19 @@ impl Config {
 }
 
 /// The documented numbers, but for what a case is too short for: comparisons come every 20 s and see each row within five.
-fn timing(scope: LeaseScope) -> Timing {
-    Timing { scope, compare_ms: 20_000, sweep_ms: 100_000, ..Timing::default() }
+/// Half of the time `hold` holds for less than an outage may last.
+fn timing(scope: LeaseScope, rng: &mut StdRng) -> Timing {
+    let hold_max_ms = [40_000, Timing::default().hold_max_ms][rng.random_range(0..2)];
+    Timing { scope, compare_ms: 20_000, sweep_ms: 100_000, hold_max_ms, ..Timing::default() }
 }
 
-/// A few cases are quiet, so that what is promised for them is looked at as well; the others have several kinds of faults.
+/// A few cases are quiet, or only slow, so that what is promised for them is looked at as well; the others have several kinds of faults.
 fn kinds(rng: &mut StdRng) -> BTreeSet<Kind> {
     let mut kinds = BTreeSet::new();
-    if rng.random_range(0..8) == 0 {
-        return kinds;
+    match rng.random_range(0..16) {
+        0 | 1 => return kinds,
+        2 => return BTreeSet::from([Kind::Slow]),
+        _ => {}
     }
     let count = rng.random_range(2..=8);
     while kinds.len() < count {

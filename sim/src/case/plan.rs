@@ -102,14 +102,18 @@ impl Drawing<'_> {
         }
     }
 
-    /// Stops of several rows within one heartbeat, some of them one after the other, and their starts later.
+    /// Stops and new URLs of several rows within one heartbeat, one after the other; starts later.
     fn burst(&mut self, at_ms: u64) {
-        let back_ms = at_ms + self.rng.random_range(15_000..=40_000);
+        let back_ms = at_ms + self.rng.random_range(15_000..=60_000);
         for connection in 0..self.config.connections.len() {
-            if self.rng.random_range(0..3) > 0 {
-                let stop_ms = at_ms + self.rng.random_range(0..=5_000);
-                self.add(stop_ms, Step::Edit(connection, Edit::Stop));
-                self.add(back_ms, Step::Edit(connection, Edit::Start));
+            let edit_ms = at_ms + self.rng.random_range(0..=5_000);
+            match self.rng.random_range(0..3) {
+                0 => {}
+                1 => self.add(edit_ms, Step::Edit(connection, Edit::NewUrl)),
+                _ => {
+                    self.add(edit_ms, Step::Edit(connection, Edit::Stop));
+                    self.add(back_ms, Step::Edit(connection, Edit::Start));
+                }
             }
         }
     }
@@ -165,12 +169,31 @@ impl Drawing<'_> {
             // From the beginning.
             Kind::Drift | Kind::WriteLimit => {}
             Kind::TaskLies => self.add(at_ms, Step::TaskLies(place)),
-            Kind::SessionsGone => {
-                let over_ms = self.rng.random_range(1_000..=60_000);
-                self.add(at_ms, Step::ForgetSessions(over_ms));
-            }
+            Kind::SessionsGone => self.sessions_gone(at_ms, place),
+            Kind::ClaimsLost => self.claims_lost(at_ms, place),
             _ => self.spell(kind, at_ms, place),
         }
+    }
+
+    /// Rows of sessions go; half the time while renewals of one of them are still under way.
+    fn sessions_gone(&mut self, at_ms: u64, place: usize) {
+        if self.rng.random_range(0..2) == 0 {
+            let over_ms = self.rng.random_range(1_000..=60_000);
+            return self.add(at_ms, Step::ForgetSessions(over_ms));
+        }
+        let late = Spell { kind: Kind::LandLate, until_ms: 6_000, per_mille: 1_000, ms: 60_000 };
+        self.add(at_ms, Step::Begin(Target::Place(place), late));
+        self.add(at_ms + 7_000, Step::Terminate(place));
+        self.add(at_ms + 17_000, Step::ForgetSessions(0));
+    }
+
+    /// The claims for what a process held are lost; soon after a minute has begun, so that the sweep is far.
+    fn claims_lost(&mut self, at_ms: u64, place: usize) {
+        let at_ms = at_ms.next_multiple_of(60_000) + 2_000;
+        let lost = Spell { kind: Kind::ClaimsLost, until_ms: 3_000, per_mille: 1_000, ms: 0 };
+        self.add(at_ms, Step::Begin(Target::Functions, lost));
+        let back_after_ms = self.rng.random_range(10_000..=40_000);
+        self.add(at_ms + 1_000, Step::Crash { place, told_after_ms: Some(500), back_after_ms });
     }
 
     fn spell(&mut self, kind: Kind, at_ms: u64, place: usize) {
@@ -186,6 +209,9 @@ impl Drawing<'_> {
                 (anybody, rng.random_range(5_000..=40_000), rng.random_range(200..=600), 0)
             }
             Kind::Slow => {
+                // Rows are edited meanwhile: marks come while others are acted on.
+                self.burst(at_ms);
+                let rng = &mut self.rng;
                 (anybody, rng.random_range(5_000..=40_000), rng.random_range(200..=900), rng.random_range(50..=700))
             }
             Kind::LandLate => {

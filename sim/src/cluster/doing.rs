@@ -7,6 +7,8 @@ use crate::faults::Kind;
 use crate::faults::Spell;
 use std::sync::atomic::Ordering;
 
+/// A request that lands late does so within this, in ms, and what its sender did before it gave up.
+const MOST_LATE_MS: u64 = 75_000;
 /// Faults that the ways to AWS do not know of end so soon after their moment, in ms.
 const MOMENT_MS: u64 = 1_000;
 
@@ -120,12 +122,16 @@ impl Cluster<'_> {
         }
     }
 
+    /// Removes rows of over sessions, but for those whose registration may still be under way: it would make the row anew. Neither it nor any
+    /// other request can land a day later, when they go in earnest: DynamoDB refuses what was signed 15 minutes before.
     fn forget_sessions(&mut self, over_ms: u64) {
         let (table, now_ms) = (self.aws.names.tables.sessions.clone(), self.clock.now_ms());
         let mut book = self.ledger.open();
         book.disturb_all(Kind::SessionsGone, now_ms + MOMENT_MS);
         let old = |since_ms: Option<u64>| since_ms.is_some_and(|since_ms| now_ms.saturating_sub(since_ms) >= over_ms);
+        let settled = |registered_ms: u64| now_ms.saturating_sub(registered_ms) > MOST_LATE_MS;
         let gone = book.sessions.iter().filter(|(_, note)| note.image.is_some() && old(note.over_ms));
+        let gone = gone.filter(|(_, note)| settled(note.registered_ms));
         let gone: Vec<String> = gone.map(|(id, _)| id.clone()).collect();
         drop(book);
         for id in gone {

@@ -53,11 +53,13 @@ pub enum Kind {
     StoreAway,
     /// Rows of over sessions are removed.
     SessionsGone,
+    /// Claims that were sent never come, as after a purge of the queue.
+    ClaimsLost,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::Crash,
         Self::Sigterm,
         Self::Suspended,
@@ -82,6 +84,7 @@ impl Kind {
         Self::TaskLies,
         Self::StoreAway,
         Self::SessionsGone,
+        Self::ClaimsLost,
     ];
 
     /// In words, for tables and JSON.
@@ -112,23 +115,20 @@ impl Kind {
             Self::TaskLies => "lying task event",
             Self::StoreAway => "DynamoDB away",
             Self::SessionsGone => "session rows gone",
+            Self::ClaimsLost => "claims lost",
         }
     }
 
-    /// Faults that may keep a process from renewing its lease.
+    /// Faults that keep a process from renewing its lease while they last.
+    #[must_use]
+    pub fn cuts_off(self) -> bool {
+        matches!(self, Self::Suspended | Self::CutDynamo | Self::CutBoth | Self::CutAnswers)
+    }
+
+    /// Faults that may keep a process from renewing its lease in time; it may also get through.
     #[must_use]
     pub fn hinders_renewal(self) -> bool {
-        matches!(
-            self,
-            Self::Suspended
-                | Self::CutDynamo
-                | Self::CutBoth
-                | Self::CutAnswers
-                | Self::Throttled
-                | Self::Slow
-                | Self::LostAnswers
-                | Self::LandLate
-        )
+        self.cuts_off() || matches!(self, Self::Throttled | Self::Slow | Self::LostAnswers | Self::LandLate)
     }
 }
 

@@ -7,6 +7,7 @@ use aws_smithy_runtime_api::client::http::{HttpConnector, HttpConnectorFuture, S
 use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::result::ConnectorError;
 use leasehold_local::engine::wire::{self, Answers};
+use serde_json::json;
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -52,13 +53,14 @@ impl Line {
             sleep(Duration::from_millis(fate.before_ms + fate.after_ms)).await;
             return Err(lost());
         }
-        sleep(Duration::from_millis(fate.before_ms)).await;
+        let request = self.under_way(request, fate).await;
         let answer = match fate.end {
             End::Nowhere => std::future::pending().await,
             End::Throttled => {
                 let errors = wire::errors_of(&request);
                 Ok(self.answers.error(400, errors, "ThrottlingException", "throttled by the simulation"))
             }
+            End::ClaimsLost if is_claims(&request) => Ok(self.answers.json(200, as_if_sent(&request))),
             _ => self.arrive(request).await,
         };
         match fate.end {
@@ -68,6 +70,15 @@ impl Line {
         }
         sleep(Duration::from_millis(fate.after_ms)).await;
         answer.map(|answer| self.with_date_off(answer, fate.date_off_ms))
+    }
+
+    /// A request that is under way when its sender goes away arrives all the same, but for a receive: nobody is there to be answered.
+    async fn under_way(&self, request: HttpRequest, fate: Fate) -> HttpRequest {
+        let arrives = matches!(fate.end, End::Answered | End::Mute | End::Lost);
+        let world = (arrives && wire::operation_of(&request) != "ReceiveMessage").then_some(self);
+        let mut sent = UnderWay { line: world, request: Some(request) };
+        sleep(Duration::from_millis(fate.before_ms)).await;
+        sent.request.take().expect("it was put there above")
     }
 
     /// A long poll waits at the queue, in the world's time.
@@ -113,6 +124,21 @@ impl fmt::Debug for Line {
     }
 }
 
+/// A request between its sender and AWS.
+struct UnderWay<'a> {
+    /// Where it arrives without its sender, if it does.
+    line: Option<&'a Line>,
+    request: Option<HttpRequest>,
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        if let (Some(line), Some(request)) = (self.line, self.request.take()) {
+            drop(line.world.spawn(line.arrive_late(request, 0)));
+        }
+    }
+}
+
 /// A caller that goes away takes its long poll with it.
 struct HungUp(JoinHandle<Result<HttpResponse, ConnectorError>>);
 
@@ -120,6 +146,19 @@ impl Drop for HungUp {
     fn drop(&mut self) {
         self.0.abort();
     }
+}
+
+fn is_claims(request: &HttpRequest) -> bool {
+    let queue = || wire::json_of(request)["QueueUrl"].as_str().is_some_and(|url| url.contains("claims"));
+    wire::operation_of(request) == "SendMessageBatch" && queue()
+}
+
+/// The answer to a batch of messages all of which were sent.
+fn as_if_sent(request: &HttpRequest) -> String {
+    let body = wire::json_of(request);
+    let entries = body["Entries"].as_array().into_iter().flatten();
+    let sent = entries.map(|entry| json!({ "Id": entry["Id"], "MessageId": entry["Id"], "MD5OfMessageBody": "" }));
+    json!({ "Successful": sent.collect::<Vec<_>>(), "Failed": [] }).to_string()
 }
 
 fn lost() -> ConnectorError {

@@ -42,6 +42,8 @@ pub enum End {
     Lost,
     /// The connection breaks; it is applied so many ms later all the same.
     Late(u64),
+    /// Claims are answered as sent, and are not; anything else is answered.
+    ClaimsLost,
 }
 
 impl Spells {
@@ -70,6 +72,7 @@ fn suffer(fate: &mut Fate, spell: Spell, service: Service, hit: bool, rng: &mut 
         Kind::CutAnswers if dynamo => End::Mute,
         Kind::Throttled if hit => End::Throttled,
         Kind::LostAnswers if hit => End::Lost,
+        Kind::ClaimsLost if hit && !dynamo => End::ClaimsLost,
         Kind::LandLate if hit && dynamo => End::Late(rng.random_range(500..=most_ms.max(1_000))),
         Kind::Slow if hit => {
             fate.before_ms += rng.random_range(0..=most_ms);

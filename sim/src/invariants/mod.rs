@@ -45,6 +45,10 @@ pub const STAYS: &str = "a stored message is never changed";
 pub const CHECKPOINT: &str = "last_seq never runs ahead of what is stored";
 /// STOPPED closes the socket.
 pub const STOPPED: &str = "STOPPED closes the socket within 10 s while nothing goes wrong";
+/// STOPPED closes the socket, also where requests are slow.
+pub const STOPPED_SLOWLY: &str = "STOPPED closes the socket within 30 s while requests are slow at most";
+/// A new URL is opened, also where requests are slow.
+pub const REOPENED_SLOWLY: &str = "a new URL is opened within 40 s while requests are slow at most";
 /// STARTED opens a socket.
 pub const STARTED: &str = "STARTED opens a socket within 15 s while nothing goes wrong";
 /// Who takes a row works on it.

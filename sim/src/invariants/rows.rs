@@ -2,7 +2,7 @@
 
 use super::{CHECKPOINT, CLOSE_FIRST, EPOCHS_RISE, FENCE_FIRST, LEASE_FORWARD, NO_UPSERT, OWNER_WRITES, PAIRS};
 use crate::case::plan::{BEYOND_MS, DATE_OFF_MS};
-use crate::invariants::timed::OPEN_WITHIN_MS;
+use crate::invariants::timed::{OPEN_WITHIN_MS, judge_stranded};
 use crate::ledger::Book;
 use crate::ledger::book::{Due, Expected};
 use crate::ledger::image::{brief, number, text};
@@ -42,8 +42,10 @@ pub fn written(book: &mut Book, applied: &Applied<'_>) {
     if applied.who != "hand" {
         check(book, &connection, applied.who, old.as_ref(), new.as_ref());
     }
-    note_wish(book, &connection, old.as_ref(), new.as_ref());
-    note_stranded(book, &connection, new.as_ref());
+    if applied.who == "hand" {
+        note_wish(book, &connection, old.as_ref(), new.as_ref());
+    }
+    note_stranded(book, &connection, old.as_ref(), new.as_ref());
     book.row(&connection).image = new;
 }
 
@@ -115,11 +117,10 @@ fn changed(book: &mut Book, connection: &str, who: &str, was: Lease<'_>, is: Lea
         let what = format!("{who} wrote to a row of {owner} ({})", process.as_deref().unwrap_or("no process"));
         book.break_promise(OWNER_WRITES, Some(connection), what);
     }
-    if is.owner.is_none()
-        && by_owner
-        && book.sockets.values().any(|it| it.connection == connection && it.process == who)
-    {
-        book.break_promise(CLOSE_FIRST, Some(connection), format!("{who} released it with its socket open"));
+    if is.owner.is_none() && by_owner {
+        let open = book.sockets.values().any(|it| it.connection == connection && it.process == who);
+        let what = open.then(|| format!("{who} released it with its socket open"));
+        book.judge(CLOSE_FIRST, Some(connection), false, what);
     }
 }
 
@@ -127,6 +128,10 @@ fn check_progress(book: &mut Book, connection: &str, who: &str, old: &Value, new
     let (Some(last_seq), Some(series)) = (number(new, "last_seq"), text(new, "series")) else { return };
     if number(old, "last_seq") == Some(last_seq) && text(old, "series") == Some(series) {
         return;
+    }
+    if is_worker(who) && text(new, "lease_owner").is_none() {
+        let what = format!("{who} wrote progress to a row that nobody owns");
+        book.break_promise(OWNER_WRITES, Some(connection), what);
     }
     let stored = book.series.get(&(connection.to_owned(), series.to_owned())).copied().unwrap_or(0);
     if last_seq > stored {
@@ -139,7 +144,7 @@ fn is_worker(who: &str) -> bool {
     who.starts_with('w')
 }
 
-/// What a person has just written, if it was one.
+/// What a person has just written.
 fn note_wish(book: &mut Book, connection: &str, old: Option<&Value>, new: Option<&Value>) {
     let now_ms = book.now_ms;
     let row = book.row(connection);
@@ -154,11 +159,17 @@ fn note_wish(book: &mut Book, connection: &str, old: Option<&Value>, new: Option
     }
 }
 
-fn note_stranded(book: &mut Book, connection: &str, new: Option<&Value>) {
-    let owner =
-        new.filter(|new| text(new, "desired_state") == Some("STARTED")).and_then(|new| text(new, "lease_owner"));
-    let stranded = owner.is_some_and(|owner| book.is_over(owner));
-    let now_ms = book.now_ms;
-    let since = &mut book.row(connection).stranded_since_ms;
-    *since = if stranded { Some(now_ms) } else { None };
+/// Writes that leave a row with the same owner, which is over, leave it stranded since when it was.
+fn note_stranded(book: &mut Book, connection: &str, old: Option<&Value>, new: Option<&Value>) {
+    let wanted = |image: &&Value| text(image, "desired_state") == Some("STARTED");
+    let owner = |image: &'_ Value| text(image, "lease_owner").map(str::to_owned);
+    let (was, is) = (old.filter(wanted).and_then(owner), new.filter(wanted).and_then(owner));
+    if is.is_some() && is == was {
+        return;
+    }
+    let since_ms = is.as_ref().filter(|owner| book.is_over(owner)).map(|_| book.now_ms);
+    let before = std::mem::replace(&mut book.row(connection).stranded_since_ms, since_ms);
+    if let Some(since_ms) = before.filter(|_| is.is_some()) {
+        judge_stranded(book, connection, since_ms, None);
+    }
 }

@@ -1,11 +1,12 @@
 //! Leases of sessions.
 
-use super::{LEASE_FORWARD, NO_FENCE, NO_UPSERT, NOT_GIVEN_UP, OVER_IS_OVER};
+use super::{CLOSE_FIRST, LEASE_FORWARD, NO_FENCE, NO_UPSERT, NOT_GIVEN_UP, OVER_IS_OVER};
 use crate::faults::Kind;
 use crate::ledger::Book;
 use crate::ledger::image::{brief, number, text};
-use crate::ledger::notes::SessionNote;
+use crate::ledger::notes::{ProcessNote, SessionNote};
 use crate::ledger::observed::Applied;
+use leasehold::decide::renewal::OnStoreOutage;
 use serde_json::Value;
 
 /// A process that was held up less than this before is expected to be late, in ms: a lease, the skew, a look, and requests on their way.
@@ -49,6 +50,7 @@ fn registered(book: &mut Book, id: &str, applied: &Applied<'_>) {
     let note = SessionNote {
         image: Some(new.clone()),
         process: applied.who.to_owned(),
+        registered_ms: book.now_ms,
         renewed_ms: book.now_ms,
         over_ms: None,
         by_a_lie: false,
@@ -108,18 +110,13 @@ fn differs(old: &Value, new: &Value, name: &str) -> bool {
 fn ended(book: &mut Book, id: &str, note: &mut SessionNote, new: &Value) {
     let since_ms = book.now_ms.saturating_sub(AFTERMATH_MS);
     let process = book.process(&note.process).clone();
-    let current = process.session.as_deref() == Some(id);
     let age_ms = book.now_ms.saturating_sub(note.renewed_ms);
-    let hindered = process.suffered(since_ms, |kind| kind.hinders_renewal() || (kind == Kind::DateOff && book.beyond));
     if text(new, "session_state") == Some("FENCED") {
         let lie_ms = process.faults.get(&Kind::TaskLies).copied();
         note.by_a_lie =
             lie_ms.is_some() && text(new, "over_reason").is_some_and(|why| why.contains("reported stopped"));
-        // Under `close` a session that did not renew for a lease has been given up by its worker.
-        let given_up =
-            book.policy == leasehold::decide::renewal::OnStoreOutage::Close && age_ms >= book.timing.lease_ms;
-        let live = process.alive && !process.terminating && current;
-        if live && !hindered && !note.by_a_lie && !given_up {
+        let live = process.alive && !process.terminating && process.session.as_deref() == Some(id);
+        if live && !note.by_a_lie && !was_cut_off(book, &process, since_ms, age_ms) {
             let what = format!("{id} of {} was fenced {age_ms} ms after its last renewal", note.process);
             book.break_promise(NO_FENCE, None, what);
         }
@@ -132,6 +129,26 @@ fn ended(book: &mut Book, id: &str, note: &mut SessionNote, new: &Value) {
         let what = format!("{} ended {id} {age_ms} ms after its last renewal", note.process);
         book.break_promise(NOT_GIVEN_UP, None, what);
     }
+    closed_before_the_end(book, id, &note.process);
+}
+
+/// Whether a process could not renew. Under `close` its worker gives such a session up by itself when the store is away for everybody.
+fn was_cut_off(book: &Book, process: &ProcessNote, since_ms: u64, age_ms: u64) -> bool {
+    let given_up = book.policy == OnStoreOutage::Close && age_ms >= book.timing.lease_ms;
+    let away = given_up && book.all_suffered(since_ms, |kind| kind == Kind::StoreAway);
+    away || process.suffered(since_ms, |kind| kind.cuts_off() || (kind == Kind::DateOff && book.beyond))
+}
+
+/// Who ends its session has closed the sockets of what the session owns.
+fn closed_before_the_end(book: &mut Book, id: &str, process: &str) {
+    let owned = |connection: &str| {
+        let image = book.rows.get(connection).and_then(|row| row.image.as_ref());
+        image.is_some_and(|image| text(image, "lease_owner") == Some(id))
+    };
+    let open = book.sockets.values().find(|socket| socket.process == process && owned(&socket.connection));
+    let open = open.map(|socket| socket.connection.clone());
+    let what = open.as_ref().map(|_| format!("{process} ended {id} with its socket open"));
+    book.judge(CLOSE_FIRST, open.as_deref(), false, what);
 }
 
 fn strand_rows(book: &mut Book, id: &str) {

@@ -55,6 +55,8 @@ fn check(book: &mut Book, connection: &str) {
             );
             return book.break_promise(ONE_SOCKET, Some(connection), what);
         };
+        let now_ms = book.now_ms;
+        book.row(connection).doubled_ms = Some(now_ms);
         if !book.doubles.contains_key(connection) {
             book.doubles.insert(connection.to_owned(), (book.now_ms, cause));
             *book.tally.doubles.entry(cause).or_default() += 1;
@@ -113,10 +115,9 @@ fn lied_about(book: &Book, process: &str) -> Option<u64> {
 /// After a process could not renew until its deadline it must take its rows anew before it opens their sockets.
 fn check_fresh(book: &mut Book, connection: &str, process: &str) {
     let Some(note) = book.processes.get(process) else { return };
-    let (Some(doubt_ms), Some(acquired)) = (note.doubt_ms, note.acquired.get(connection)) else { return };
-    if *acquired < doubt_ms && book.policy == OnStoreOutage::Close {
-        let what =
-            format!("{process} opened a socket under an acquire of {acquired} ms, after a doubt at {doubt_ms} ms");
-        book.break_promise(FRESH_ACQUIRE, Some(connection), what);
-    }
+    let (Some(doubt_ms), Some(&acquired_ms)) = (note.doubt_ms, note.acquired.get(connection)) else { return };
+    let what =
+        format!("{process} opened a socket under an acquire of {acquired_ms} ms, after a doubt at {doubt_ms} ms");
+    let hold = book.policy == OnStoreOutage::Hold;
+    book.judge(FRESH_ACQUIRE, Some(connection), hold, (acquired_ms < doubt_ms).then_some(what));
 }

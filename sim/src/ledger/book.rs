@@ -8,7 +8,7 @@ use leasehold::decide::timing::Timing;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Lines kept of one case.
+/// Lines kept of one case at most: the last ones.
 const MAX_LINES: usize = 200_000;
 
 /// One thing that happened.
@@ -53,8 +53,12 @@ pub struct Due {
 pub enum Expected {
     /// A row that was stopped has no socket.
     Closed,
+    /// A row that was stopped while requests may have been slow has no socket.
+    ClosedSlowly,
     /// A row that was started has one.
     Open,
+    /// A row whose URL was changed while requests may have been slow has one to the new URL.
+    Reopened,
     /// A row that was acquired under this epoch by this process has had one.
     Worked(String, u64),
 }
@@ -78,6 +82,17 @@ pub struct Tally {
     pub longest_double_ms: BTreeMap<&'static str, u64>,
     /// How often it had two.
     pub doubles: BTreeMap<&'static str, u64>,
+    /// How often each promise was judged that holds only while nothing is in its way.
+    pub judged: BTreeMap<&'static str, Judged>,
+}
+
+/// How often a promise was judged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Judged {
+    /// Nothing was in its way: it had to be kept.
+    pub held: u64,
+    /// Something was.
+    pub excused: u64,
 }
 
 impl Tally {
@@ -98,6 +113,11 @@ impl Tally {
         }
         for (cause, count) in &other.doubles {
             *self.doubles.entry(cause).or_default() += count;
+        }
+        for (invariant, judged) in &other.judged {
+            let sum = self.judged.entry(invariant).or_default();
+            sum.held += judged.held;
+            sum.excused += judged.excused;
         }
     }
 }
@@ -188,9 +208,11 @@ impl Book {
                 self.hash = (self.hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
             }
         }
-        if self.lines.len() < MAX_LINES {
-            self.lines.push(Line { at_ms, who: who.to_owned(), to: to.to_owned(), what });
+        if self.lines.len() >= MAX_LINES {
+            // What happened last is what explains.
+            self.lines.drain(..MAX_LINES / 2);
         }
+        self.lines.push(Line { at_ms, who: who.to_owned(), to: to.to_owned(), what });
     }
 
     /// A hash of all lines.
@@ -206,6 +228,19 @@ impl Book {
             self.write("simulation", &to, format!("VIOLATION {invariant}: {what}"));
             let connection = connection.map(str::to_owned);
             self.violation = Some(Violation { invariant, at_ms: self.now_ms, connection, what });
+        }
+    }
+
+    /// Judges an occasion to keep a promise: an excuse counts, as does a promise that was kept. `broken` says how it was broken, if it was.
+    pub fn judge(&mut self, invariant: &'static str, connection: Option<&str>, excused: bool, broken: Option<String>) {
+        let judged = self.tally.judged.entry(invariant).or_default();
+        if excused {
+            judged.excused += 1;
+            return;
+        }
+        judged.held += 1;
+        if let Some(what) = broken {
+            self.break_promise(invariant, connection, what);
         }
     }
 
@@ -239,11 +274,13 @@ impl Book {
         self.world_faults.iter().any(|(kind, until_ms)| is(*kind) && *until_ms >= since_ms)
     }
 
-    /// Since when nothing goes wrong anywhere, in ms; in the future while something does.
+    /// Since when nothing but what is `allowed` goes wrong anywhere, in ms; in the future while something does.
     #[must_use]
-    pub fn calm_since_ms(&self) -> u64 {
+    pub fn calm_since_ms(&self, allowed: impl Fn(Kind) -> bool) -> u64 {
         let processes = self.processes.values().flat_map(|process| process.faults.iter());
-        let all = processes.chain(&self.world_faults).filter(|(kind, _)| !matches!(kind, Kind::Drift | Kind::WallJump));
+        let all = processes
+            .chain(&self.world_faults)
+            .filter(|(kind, _)| !matches!(kind, Kind::Drift | Kind::WallJump) && !allowed(**kind));
         all.map(|(_, until_ms)| *until_ms).max().unwrap_or(0)
     }
 

@@ -40,6 +40,8 @@ pub struct RowNote {
     pub down_since: Option<(u64, &'static str)>,
     /// When its last socket opened, in ms.
     pub opened_ms: u64,
+    /// When it last had two sockets, which were excused, in ms.
+    pub doubled_ms: Option<u64>,
     /// The process that had the last socket.
     pub holder: String,
     /// When its upstream last closed or refused, in ms.
@@ -53,6 +55,8 @@ pub struct SessionNote {
     pub image: Option<Value>,
     /// The process whose session it is.
     pub process: String,
+    /// When its registration was applied, in ms.
+    pub registered_ms: u64,
     /// When its last renewal (or its registration) was applied, in ms.
     pub renewed_ms: u64,
     /// When it became over, in ms.

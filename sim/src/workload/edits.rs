@@ -1,6 +1,6 @@
 //! Hand edits of rows, past all faults: a person's table editor works.
 
-use crate::invariants::timed::{START_WITHIN_MS, STOP_WITHIN_MS};
+use crate::invariants::timed::{REOPEN_WITHIN_MS, SLOW_STOP_WITHIN_MS, START_WITHIN_MS, STOP_WITHIN_MS};
 use crate::ledger::book::{Due, Expected};
 use crate::ledger::notes::Wish;
 use crate::ledger::{Book, Ledger};
@@ -78,13 +78,18 @@ impl Editor {
                 wish.started = false;
                 self.note(connection, wish);
                 self.set(connection, "desired_state", "STOPPED", false);
-                note_due(&mut self.ledger.open(), connection, STOP_WITHIN_MS, Expected::Closed);
+                let mut book = self.ledger.open();
+                note_due(&mut book, connection, STOP_WITHIN_MS, Expected::Closed);
+                note_due(&mut book, connection, SLOW_STOP_WITHIN_MS, Expected::ClosedSlowly);
             }
             Edit::NewUrl | Edit::NewUrlByHand => {
                 wish.generation += 1;
                 let url = feeds::url(connection, wish.generation).to_string();
                 self.note(connection, wish);
                 self.set(connection, "ws_url", &url, edit == Edit::NewUrl);
+                if edit == Edit::NewUrl {
+                    note_due(&mut self.ledger.open(), connection, REOPEN_WITHIN_MS, Expected::Reopened);
+                }
             }
             Edit::Overwrite | Edit::OverwriteMinimal => {
                 let numbered = edit == Edit::Overwrite;
@@ -106,9 +111,11 @@ impl Editor {
         }
     }
 
-    /// Removes the row of a session, as its clean-up does.
+    /// Removes the rows of a session, as its clean-up does.
     pub fn remove_session(&mut self, table: &str, session: &str) {
-        self.ask("DeleteItem", &json!({ "TableName": table, "Key": { "session_id": { "S": session } } }));
+        for key in [session.to_owned(), format!("{session}#marks")] {
+            self.ask("DeleteItem", &json!({ "TableName": table, "Key": { "session_id": { "S": key } } }));
+        }
     }
 
     fn note(&self, connection: &str, wish: Wish) {
