@@ -63,7 +63,14 @@ class Cast:
 
     def versions(self) -> set[str]:
         """What the sessions that live say of their workers' version."""
-        return {row["version"] for row in self.stack.rows("SessionsTable") if row.get("session_state") == "ACTIVE"}
+        return {row["version"] for row in self.live_sessions()}
+
+    def live_sessions(self) -> list[dict]:
+        return [row for row in self.stack.rows("SessionsTable") if row.get("session_state") == "ACTIVE"]
+
+    def held_by(self, session: str) -> list[str]:
+        """The connections whose rows name this session."""
+        return [row["Pk"].removeprefix("CONN#") for row in self.stack.rows("ConnectionsTable") if row.get("lease_owner") == session]
 
     def last_words(self) -> str:
         """What the workers and the functions last said, for people who look for the reason."""
@@ -82,7 +89,7 @@ class Cast:
         count = len(self.stack.tasks())
         task = self.stack.tasks()[0]["taskArn"]
         session = next(row["session_id"] for row in self.stack.rows("SessionsTable") if row.get("task_arn") == task)
-        held = [row["Pk"].removeprefix("CONN#") for row in self.stack.rows("ConnectionsTable") if row.get("lease_owner") == session]
+        held = self.held_by(session)
         killed_at_ms = self.feed.log()["now_ms"]
         self.engine.docker("kill", self.container_of(task))
         seconds = wait_until(lambda: self.are_open_again(held, killed_at_ms), RECOVERED_WITHIN_S, f"{what}: what the task held is open again")
@@ -121,13 +128,17 @@ class Cast:
 
     def final_verdict(self) -> verdict.Verdict:
         """The feed falls silent, what it sent is stored, and then it is compared."""
+        judged = verdict.judge(*self.fall_silent())
+        self.say(str(judged))
+        return judged
+
+    def fall_silent(self) -> tuple[dict, list[dict]]:
+        """Until what the feed sent is stored. Returns its log and the messages."""
         self.feed.stop_all_channels()
         wait_until(self.everything_is_stored, 30, "what replayable feeds sent is stored")
         # The rest of what was sent to sockets that cannot ask again.
         time.sleep(2)
-        judged = verdict.judge(self.feed.log(), self.stack.rows("MessagesTable"))
-        self.say(str(judged))
-        return judged
+        return self.feed.log(), self.stack.rows("MessagesTable")
 
     def everything_is_stored(self) -> bool | str:
         log, messages = self.feed.log(), self.stack.rows("MessagesTable")

@@ -32,14 +32,13 @@ class Host:
 def hosts(cast: Cast) -> list[Host]:
     """One for each running task that has a session, those that hold most first."""
     open_sockets = {channel["id"]: [one["id"] for one in channel["sockets"] if one["closed_at_ms"] is None] for channel in cast.feed.log()["channels"]}
-    sessions = {row["task_arn"]: row["session_id"] for row in cast.stack.rows("SessionsTable") if row.get("session_state") == "ACTIVE"}
-    rows = cast.stack.rows("ConnectionsTable")
+    sessions = {row["task_arn"]: row["session_id"] for row in cast.live_sessions()}
     found = []
     for task in cast.stack.tasks():
         session = sessions.get(task["taskArn"])
         if session is None:
             continue
-        held = [row["Pk"].removeprefix("CONN#") for row in rows if row.get("lease_owner") == session]
+        held = cast.held_by(session)
         sockets = {socket for connection in held for socket in open_sockets[connection]}
         found.append(Host(cast.container_of(task["taskArn"]), session, held, sockets))
     return sorted(found, key=lambda host: -len(host.connections))

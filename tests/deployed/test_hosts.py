@@ -120,7 +120,7 @@ def test_a_host_without_the_feed_keeps_its_lease_and_connects_again_when_the_way
     faults.without_feed_at_ms = cast.feed.log()["now_ms"]
     firewall.cut(host, cast.feed.url(""))
     time.sleep(SILENCE_SEEN_S)
-    assert owned_by(cast, host) == set(host.connections), "a connection was given up, though nobody else is nearer to the feed"
+    assert set(cast.held_by(host.session)) == set(host.connections), "a connection was given up, though nobody else is nearer to the feed"
     mended_ms = cast.feed.log()["now_ms"]
     firewall.mend(host, cast.feed.url(""))
     # A back-off is 30 s at most.
@@ -137,10 +137,7 @@ def test_all_hosts_take_part_again_those_that_lost_their_lease_under_new_session
 
 
 def test_nothing_replayable_is_lost_nothing_is_doubled_and_nobody_had_two_sockets_that_the_design_forbids(cast: Cast, faults: Faults):
-    cast.feed.stop_all_channels()
-    wait_until(cast.everything_is_stored, 30, "what replayable feeds sent is stored")
-    time.sleep(2)
-    log, messages = cast.feed.log(), cast.stack.rows("MessagesTable")
+    log, messages = cast.fall_silent()
     # A paused process cannot drop its sockets. The end of a socket without its way to the feed cannot be seen there before the way is mended.
     unseen = dict.fromkeys(faults.paused.sockets, faults.at_ms) | dict.fromkeys(faults.without_feed.sockets, faults.without_feed_at_ms)
     judged = verdict.judge(as_if_ended(log, unseen), messages)
@@ -163,16 +160,11 @@ def looks_regularly(cast: Cast) -> bool:
 
 def active(cast: Cast) -> set[str]:
     """The sessions that live."""
-    return {row["session_id"] for row in cast.stack.rows("SessionsTable") if row.get("session_state") == "ACTIVE"}
+    return {row["session_id"] for row in cast.live_sessions()}
 
 
 def session_state(cast: Cast, host: Host) -> str:
     return next(row["session_state"] for row in cast.stack.rows("SessionsTable") if row["session_id"] == host.session)
-
-
-def owned_by(cast: Cast, host: Host) -> set[str]:
-    """The connections whose rows name the host's session."""
-    return {row["Pk"].removeprefix("CONN#") for row in cast.stack.rows("ConnectionsTable") if row.get("lease_owner") == host.session}
 
 
 def ends_of(log: dict, sockets: set[int]) -> list[int | None]:

@@ -153,7 +153,7 @@ def test_an_update_of_a_parameter_replaces_the_workers_and_keeps_their_number(ca
     cast.stack.deploy(Capacity="500")
     wait_until(lambda: len(tasks := {task["taskArn"] for task in cast.stack.tasks()}) == 3 and not tasks & before, 120, "three other tasks run")
     cast.wait_for_connections("capacity changed")
-    capacities = {row["capacity"] for row in cast.stack.rows("SessionsTable") if row.get("session_state") == "ACTIVE"}
+    capacities = {row["capacity"] for row in cast.live_sessions()}
     assert capacities == {500}
 
 
