@@ -1,6 +1,6 @@
 //! `leasehold sim`: the simulated cluster, seed by seed.
 
-use crate::failure::Failure;
+use crate::failure::{EXIT_FAILED, Failure};
 use crate::output::Output;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -10,6 +10,9 @@ use leasehold_sim::{Campaign, Options, Outcome, run_seed, run_seeds};
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
+/// The most seeds of a run, and how far below the largest number the first one is, so that all of them are numbers.
+const MOST_SEEDS: u64 = 10_000_000;
+
 /// Run simulated clusters: real workers and functions on one virtual time, with everything going wrong that can, and look after each step
 /// whether every promise holds.
 ///
@@ -17,13 +20,13 @@ use std::process::ExitCode;
 #[derive(Args, Clone, Debug)]
 pub struct Arguments {
     /// How many seeds
-    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=MOST_SEEDS))]
     seeds: u64,
     /// The first seed
-    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    #[arg(long, value_name = "SEED", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=u64::MAX - MOST_SEEDS))]
     from: u64,
     /// This seed only
-    #[arg(long, value_name = "SEED", conflicts_with_all = ["seeds", "from"])]
+    #[arg(long, value_name = "SEED", conflicts_with_all = ["seeds", "from"], value_parser = clap::value_parser!(u64).range(..u64::MAX))]
     seed: Option<u64>,
     /// Print everything that happened with this seed
     #[arg(long, requires = "seed", conflicts_with = "json")]
@@ -92,7 +95,12 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     } else {
         print(&summary, &output)?;
     }
-    Ok(if summary.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(exit_code(&summary))
+}
+
+/// For scripts: whether every promise held.
+fn exit_code(summary: &Summary) -> ExitCode {
+    if summary.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_FAILED) }
 }
 
 fn run_many(arguments: &Arguments, options: Options) -> Summary {
@@ -190,4 +198,25 @@ fn in_seconds(ms: u64) -> String {
 
 fn seconds(ms: u64) -> f64 {
     ms as f64 / 1_000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_exit_code_is_1_as_soon_as_one_promise_is_broken() {
+        let mut summary = Summary::default();
+        assert_eq!(exit_code(&summary), ExitCode::SUCCESS);
+        summary.violations.push(Found {
+            seed: 7,
+            invariant: "at most one open socket for a connection",
+            at_ms: 61_500,
+            connection: Some("c-1".into()),
+            what: "it has two".into(),
+            schedule: Vec::new(),
+            history: Vec::new(),
+        });
+        assert_eq!(exit_code(&summary), ExitCode::from(1));
+    }
 }
