@@ -101,11 +101,9 @@ async fn suspend(cast: &mut Cast, progress: &Progress, number: u32) -> Result<Fa
     Ok(Fault { undone_ms: Some(undone_ms), ..fault })
 }
 
-/// Waits until what was hit delivers again, or patience ends: then the verdict says so.
+/// Waits until what was hit delivers again, or patience ends.
 async fn recovered(cast: &mut Cast, progress: &Progress, cause: &'static str, done: Done) -> Result<Fault> {
-    let took_s = cast.wait_until_back(&done.hit.connections, done.at_ms).await?;
-    let hit = done.hit.connections.len();
-    progress.step(&format!("  {hit} connections were hit; all deliver again after {took_s:.1} s"));
+    progress.step(&format!("  {}", cast.wait_until_back(&done).await?));
     cast.watch(SETTLE).await?;
     Ok(Fault::new(cause, done))
 }

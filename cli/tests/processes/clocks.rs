@@ -35,7 +35,7 @@ pub async fn an_hour_wrong(stage: Stage) -> Result<()> {
     ensure!(world.sockets_ever() == sockets, "a socket was given up");
 
     let mut skews_s = Vec::new();
-    for session in world.active_sessions().await? {
+    for session in world.cast.active_sessions().await? {
         skews_s.push(session.clock_skew_ms / 1_000);
     }
     skews_s.sort_unstable();

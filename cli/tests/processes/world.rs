@@ -2,14 +2,13 @@
 
 use anyhow::{Result, bail, ensure};
 use leasehold::decide::timing::Rules;
-use leasehold::model::Session;
 use leasehold_local::system::workers::WorkerCommand;
 use leasehold_local::trial::cast::{Cast, CastSettings};
 use leasehold_local::trial::recording::Fault;
 use leasehold_local::trial::sight::Hit;
 use leasehold_local::trial::steps::Done;
 use leasehold_local::trial::verdict::{Verdict, judge};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -88,8 +87,8 @@ impl World {
 
     /// Prints what happened.
     pub fn say(&self, text: &str) {
-        let seconds = (self.cast.clock.mono_ms() - self.began_ms) as f64 / 1_000.0;
-        eprintln!("{seconds:5.1} s  {}: {text}", self.name);
+        let since_s = seconds(self.cast.clock.mono_ms() - self.began_ms);
+        eprintln!("{since_s:5.1} s  {}: {text}", self.name);
     }
 
     /// Notes what is about to be done to a worker, whose sockets do not end by that. Waits until it has a socket for all that it holds.
@@ -106,11 +105,10 @@ impl World {
 
     /// Waits until what was hit delivers again over other sockets, `within_s` at most. Notes it for the verdict.
     pub async fn recovered(&mut self, cause: &'static str, done: Done, within_s: f64) -> Result<()> {
-        let took_s = self.cast.wait_until_back(&done.hit.connections, done.at_ms).await?;
-        let hit = done.hit.connections.len();
-        self.say(&format!("{cause}: {hit} connections were hit; all deliver again after {took_s:.1} s"));
+        let came = self.cast.wait_until_back(&done).await?;
+        self.say(&format!("{cause}: {came}"));
         self.faults.push(Fault::new(cause, done));
-        ensure!(took_s <= within_s, "{cause}: that took {took_s:.1} s, and {within_s} s were allowed");
+        ensure!(came.back == came.all && came.after_s <= within_s, "{cause}: {came}, and {within_s} s were allowed");
         self.cast.watch(SETTLE).await
     }
 
@@ -129,7 +127,52 @@ impl World {
                 last_ms = last_ms.max(socket.closed_at_ms?);
             }
         }
-        Some((last_ms - at_ms) as f64 / 1_000.0)
+        Some(seconds(last_ms - at_ms))
+    }
+
+    /// When the first of these connections got another socket, in seconds after `at_ms`.
+    pub fn first_return_s(&self, hit: &Hit, at_ms: u64) -> Option<f64> {
+        let mut first_ms = None;
+        for id in &hit.connections {
+            let sockets = self.cast.feed.log().channel_records(id)?.sockets;
+            for socket in sockets.iter().filter(|socket| socket.opened_at_ms > at_ms) {
+                first_ms = Some(first_ms.unwrap_or(u64::MAX).min(socket.opened_at_ms));
+            }
+        }
+        first_ms.map(|first_ms| seconds(first_ms - at_ms))
+    }
+
+    /// What the feed wrote in this time to sockets of `hit` and to no others: how many messages, and how many of them are stored.
+    pub async fn written_to_them_only(&self, hit: &Hit, from_ms: u64, to_ms: u64) -> Result<(usize, usize)> {
+        let table = self.cast.messages().await?;
+        let (mut written, mut stored) = (0, 0);
+        for channel in self.cast.feed.log().records().channels {
+            let (mut theirs, mut others) = (HashSet::new(), HashSet::new());
+            for write in &channel.written {
+                if !hit.sockets.contains(&write.socket) {
+                    others.insert(&*write.payload);
+                } else if (from_ms..to_ms).contains(&write.at_ms) {
+                    theirs.insert(&*write.payload);
+                }
+            }
+            let rows = table.get(&*channel.id).map_or(&[][..], Vec::as_slice);
+            let in_table: HashSet<&str> = rows.iter().map(|(payload, _)| payload.as_str()).collect();
+            written += theirs.difference(&others).count();
+            stored += theirs.difference(&others).filter(|payload| in_table.contains(**payload)).count();
+        }
+        Ok((written, stored))
+    }
+
+    /// What is open now, as if all of it were hit.
+    pub fn everything_open(&self) -> Hit {
+        let mut hit = Hit::default();
+        for channel in self.cast.feed.log().records().channels {
+            for socket in channel.sockets.iter().filter(|socket| socket.closed_at_ms.is_none()) {
+                hit.connections.insert(channel.id.to_string());
+                hit.sockets.insert(socket.id);
+            }
+        }
+        hit
     }
 
     /// Handshakes that became a socket so far: as many as before if nobody had to connect again meanwhile.
@@ -137,17 +180,11 @@ impl World {
         self.cast.feed.log().records().channels.iter().map(|channel| channel.sockets.len()).sum()
     }
 
-    /// The sessions whose state is ACTIVE.
-    pub async fn active_sessions(&self) -> Result<Vec<Session>> {
-        let sessions = self.cast.system.store().sessions().await?;
-        Ok(sessions.into_iter().filter(|session| !session.state.is_over()).collect())
-    }
-
     /// Waits until so many sessions are ACTIVE. Returns how many seconds that took.
     pub async fn wait_for_active(&mut self, count: usize, within: Duration) -> Result<f64> {
         let since_ms = self.cast.clock.mono_ms();
         loop {
-            let active = self.active_sessions().await?.len();
+            let active = self.cast.active_sessions().await?.len();
             let waited = Duration::from_millis(self.cast.clock.mono_ms() - since_ms);
             if active == count {
                 return Ok(waited.as_secs_f64());
@@ -157,9 +194,9 @@ impl World {
         }
     }
 
-    /// Their ids.
+    /// The ids of the sessions that are ACTIVE.
     pub async fn active_ids(&self) -> Result<BTreeSet<String>> {
-        Ok(self.active_sessions().await?.iter().map(|session| session.id.to_string()).collect())
+        Ok(self.cast.active_sessions().await?.iter().map(|session| session.id.to_string()).collect())
     }
 
     /// The feeds fall silent, and the logs are compared: the verdict has to be green.
@@ -183,4 +220,8 @@ impl World {
         self.cast.end().await?;
         Ok(verdict)
     }
+}
+
+pub fn seconds(ms: u64) -> f64 {
+    ms as f64 / 1_000.0
 }

@@ -82,6 +82,18 @@ pub fn dynamodb(connector: impl HttpConnector + 'static, time: Option<VirtualClo
     aws_sdk_dynamodb::Client::from_conf(dynamodb_config(connector, time).build())
 }
 
+/// A DynamoDB client of an engine behind loopback HTTP, as any tool of a user would have it.
+#[must_use]
+pub fn dynamodb_at(url: &str) -> aws_sdk_dynamodb::Client {
+    let config = aws_sdk_dynamodb::Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .region(Region::new(REGION))
+        .credentials_provider(credentials())
+        .endpoint_url(url)
+        .http_client(leasehold::aws::sdk::http_client());
+    aws_sdk_dynamodb::Client::from_conf(config.build())
+}
+
 /// A client of DynamoDB's streams with the SDK's default retries.
 pub fn streams(connector: impl HttpConnector + 'static, time: Option<VirtualClock>) -> aws_sdk_dynamodbstreams::Client {
     aws_sdk_dynamodbstreams::Client::from_conf(streams_config(connector, time).build())

@@ -1,6 +1,7 @@
 //! Who takes part: the system, the feed, the workers.
 
 use super::observed::StoredLog;
+use crate::engine::clients;
 use crate::feed::{ChannelSettings, Feed, FeedSettings, Scope};
 use crate::system::workers::{WorkerCommand, WorkerProcess};
 use crate::system::{System, SystemSettings};
@@ -49,8 +50,7 @@ pub struct Cast {
     pub stored: StoredLog,
     /// The workers that run.
     pub workers: Vec<WorkerProcess>,
-    /// The connections.
-    pub ids: Vec<String>,
+    pub(super) ids: Vec<String>,
     pub(super) on_step: Option<OnStep>,
     command: WorkerCommand,
     next_worker: u32,
@@ -132,20 +132,14 @@ impl Cast {
         bail!("the workers did not register within 30 s")
     }
 
-    /// The worker with this number.
-    ///
-    /// # Errors
-    /// When there is none.
-    pub fn worker(&self, number: u32) -> Result<&WorkerProcess> {
+    /// The worker with this number, if it runs.
+    pub(super) fn worker(&self, number: u32) -> Result<&WorkerProcess> {
         let worker = self.workers.iter().find(|worker| worker.number == number);
         worker.with_context(|| format!("worker {number} does not run"))
     }
 
-    /// Takes the worker with this number off the list.
-    ///
-    /// # Errors
-    /// When there is none.
-    pub fn take_worker(&mut self, number: u32) -> Result<WorkerProcess> {
+    /// Takes the worker with this number off the list, if it runs.
+    pub(super) fn take_worker(&mut self, number: u32) -> Result<WorkerProcess> {
         match self.workers.iter().position(|worker| worker.number == number) {
             Some(index) => Ok(self.workers.remove(index)),
             None => bail!("worker {number} does not run"),
@@ -157,7 +151,7 @@ impl Cast {
     /// # Errors
     /// When the table does not take them.
     pub async fn write_rows(&self) -> Result<()> {
-        let dynamo = dynamo_client(self.system.dynamodb_url());
+        let dynamo = clients::dynamodb_at(self.system.dynamodb_url());
         for id in &self.ids {
             let item = row(id, &self.feed.url(id))?;
             let table = &self.system.stack().tables.connections;
@@ -167,14 +161,13 @@ impl Cast {
         Ok(())
     }
 
-    /// Sockets that are open now.
-    #[must_use]
-    pub fn open_sockets(&self) -> usize {
+    /// How many sockets are open now.
+    pub(super) fn open_socket_count(&self) -> usize {
         self.feed.open_sockets(Scope::All)
     }
 
     /// Starts or stops the sending of all feeds.
-    pub fn set_sending(&self, sending: bool) {
+    pub(super) fn set_sending(&self, sending: bool) {
         for id in &self.ids {
             self.feed.set_started(id, sending);
         }
@@ -213,17 +206,4 @@ fn row(id: &str, url: &str) -> Result<Item> {
         item.insert(spec::attr::SEQUENCE_POINTER.into(), AttributeValue::S("/seq".into()));
     }
     Ok(item.into())
-}
-
-/// A client as any tool of a user would have it.
-fn dynamo_client(url: &str) -> aws_sdk_dynamodb::Client {
-    use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
-    let config = aws_sdk_dynamodb::Config::builder()
-        .behavior_version(BehaviorVersion::latest())
-        .region(Region::new("us-east-1"))
-        .credentials_provider(Credentials::new("local", "local", None, None, "trial"))
-        .endpoint_url(url)
-        .http_client(leasehold::aws::sdk::http_client())
-        .build();
-    aws_sdk_dynamodb::Client::from_conf(config)
 }

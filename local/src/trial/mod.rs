@@ -12,3 +12,7 @@ pub mod recording;
 pub mod sight;
 pub mod steps;
 pub mod verdict;
+
+fn seconds(ms: u64) -> f64 {
+    ms as f64 / 1_000.0
+}

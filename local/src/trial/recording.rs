@@ -1,6 +1,7 @@
 //! What is recorded of a trial: the feed's log, the table of messages, and what was done meanwhile.
 
 use super::cast::Cast;
+use super::seconds;
 use super::sight::Hit;
 use super::steps::Done;
 use crate::engine::meter::Units;
@@ -73,7 +74,7 @@ impl Cast {
     pub async fn record(&mut self, faults: Vec<Fault>, began_ms: u64) -> Result<Recording> {
         self.set_sending(false);
         self.watch(UNDER_WAY).await?;
-        let owned = self.owned().await?;
+        let owned = self.owned_by(&self.active_sessions().await?).await?.len();
         let feed_read_ms = self.clock.mono_ms();
         let feed = self.feed.log().records();
         let table = self.messages().await?;
@@ -87,13 +88,16 @@ impl Cast {
             owned,
             units: BTreeMap::new(),
             measured_ms: 0,
-            seconds: (self.clock.mono_ms() - began_ms) as f64 / 1_000.0,
+            seconds: seconds(self.clock.mono_ms() - began_ms),
             broken: None,
         })
     }
 
     /// All that is in the table of messages: payload and key, by connection.
-    async fn messages(&self) -> Result<HashMap<String, Vec<(String, String)>>> {
+    ///
+    /// # Errors
+    /// When the table cannot be read.
+    pub async fn messages(&self) -> Result<HashMap<String, Vec<(String, String)>>> {
         let mut table: HashMap<String, Vec<(String, String)>> = HashMap::new();
         let mut from = None;
         loop {

@@ -3,7 +3,7 @@
 use super::cast::Cast;
 use crate::feed::records::{ChannelRecords, SocketRecord};
 use anyhow::Result;
-use leasehold::model::{Connection, Session};
+use leasehold::model::{Connection, Session, SessionId};
 use std::collections::HashSet;
 
 /// What something hit: connections, and the feed's numbers of their sockets.
@@ -16,18 +16,15 @@ pub struct Hit {
 }
 
 /// A socket that is open, as the feed sees it.
-#[derive(Clone, Debug)]
-pub struct OpenSocket {
-    /// The connection.
-    pub connection: String,
+pub(super) struct OpenSocket {
+    connection: String,
     /// The feed's number of the socket.
-    pub socket: u64,
+    socket: u64,
 }
 
 impl Cast {
     /// Sockets that are open now, as the feed sees them.
-    #[must_use]
-    pub fn sockets(&self) -> Vec<OpenSocket> {
+    pub(super) fn open_sockets(&self) -> Vec<OpenSocket> {
         let mut open = Vec::new();
         for channel in self.feed.log().records().channels {
             for socket in open_of(&channel) {
@@ -38,8 +35,7 @@ impl Cast {
     }
 
     /// Which of the sockets that were open `before` have ended since `at_ms`: those of the worker that was ended.
-    #[must_use]
-    pub fn ended_since(&self, before: &[OpenSocket], at_ms: u64) -> Hit {
+    pub(super) fn ended_since(&self, before: Vec<OpenSocket>, at_ms: u64) -> Hit {
         let mut hit = Hit::default();
         let log = self.feed.log();
         for open in before {
@@ -48,7 +44,7 @@ impl Cast {
                 socket.id == open.socket && socket.closed_at_ms.is_some_and(|end_ms| end_ms >= at_ms)
             };
             if records.is_some_and(|records| records.sockets.iter().any(ended)) {
-                hit.connections.insert(open.connection.clone());
+                hit.connections.insert(open.connection);
                 hit.sockets.insert(open.socket);
             }
         }
@@ -60,52 +56,62 @@ impl Cast {
     /// # Errors
     /// When the tables cannot be read, or the worker does not run.
     pub async fn held_by(&self, number: u32) -> Result<Hit> {
-        let task_arn = self.worker(number)?.task_arn.as_str();
-        let sessions = self.system.store().sessions().await?;
-        let mine: HashSet<String> = sessions
-            .iter()
-            .filter(|session| session.task_arn.as_deref() == Some(task_arn))
-            .map(|session| session.id.to_string())
-            .collect();
-        let mut connections = HashSet::new();
-        for (id, owner) in self.owners().await? {
-            if mine.contains(&owner) {
-                connections.insert(id);
+        let connections = self.owned_by(&self.sessions_of(number).await?).await?;
+        let mut sockets = HashSet::new();
+        for open in self.open_sockets() {
+            if connections.contains(&open.connection) {
+                sockets.insert(open.socket);
             }
         }
-        let open = self.sockets();
-        let sockets =
-            open.iter().filter(|open| connections.contains(&open.connection)).map(|open| open.socket).collect();
         Ok(Hit { connections, sockets })
     }
 
-    /// Whether each of `connections` has a socket that was opened after `at_ms`, and a message stored after that.
-    #[must_use]
-    pub fn are_back(&self, connections: &HashSet<String>, at_ms: u64) -> bool {
+    /// How many of `connections` have a socket that was opened after `at_ms`, and a message stored after that.
+    pub(super) fn back(&self, connections: &HashSet<String>, at_ms: u64) -> usize {
         let log = self.feed.log();
-        connections.iter().all(|id| {
+        let is_back = |id: &&String| {
             let Some(records) = log.channel_records(id) else { return false };
             let fresh = open_of(&records).find(|socket| socket.opened_at_ms > at_ms).map(|socket| socket.opened_at_ms);
             fresh.is_some_and(|opened_ms| self.stored.last_ms(id) > opened_ms)
-        })
+        };
+        connections.iter().filter(is_back).count()
     }
 
-    /// The connections whose row names a session that is ACTIVE.
+    /// The sessions that this worker has had.
     ///
     /// # Errors
-    /// When the tables cannot be read.
-    pub async fn owned(&self) -> Result<usize> {
-        let sessions = self.system.store().sessions().await?;
-        let active: HashSet<String> = sessions
-            .iter()
-            .filter(|session: &&Session| !session.state.is_over())
-            .map(|session| session.id.to_string())
-            .collect();
-        Ok(self.owners().await?.iter().filter(|(_, owner)| active.contains(owner)).count())
+    /// When the table cannot be read, or the worker does not run.
+    pub async fn sessions_of(&self, number: u32) -> Result<Vec<Session>> {
+        let task_arn = self.worker(number)?.task_arn.as_str();
+        let mut sessions = self.system.store().sessions().await?;
+        sessions.retain(|session| session.task_arn.as_deref() == Some(task_arn));
+        Ok(sessions)
+    }
+
+    /// The sessions that are ACTIVE.
+    ///
+    /// # Errors
+    /// When the table cannot be read.
+    pub async fn active_sessions(&self) -> Result<Vec<Session>> {
+        let mut sessions = self.system.store().sessions().await?;
+        sessions.retain(|session| !session.state.is_over());
+        Ok(sessions)
+    }
+
+    /// The connections whose row names one of these sessions.
+    pub(super) async fn owned_by(&self, sessions: &[Session]) -> Result<HashSet<String>> {
+        let ids: HashSet<&SessionId> = sessions.iter().map(|session| &session.id).collect();
+        let mut owned = HashSet::new();
+        for (connection, owner) in self.owners().await? {
+            if ids.contains(&owner) {
+                owned.insert(connection);
+            }
+        }
+        Ok(owned)
     }
 
     /// Each owned connection with its owner.
-    async fn owners(&self) -> Result<Vec<(String, String)>> {
+    async fn owners(&self) -> Result<Vec<(String, SessionId)>> {
         let mut owners = Vec::new();
         let mut from: Option<String> = None;
         loop {
@@ -113,7 +119,7 @@ impl Cast {
             for item in &page.items {
                 let row = Connection::from_item(item)?;
                 if let Some(owner) = row.lease.owner {
-                    owners.push((row.id.to_string(), owner.to_string()));
+                    owners.push((row.id.to_string(), owner));
                 }
             }
             from = page.next_key("Pk").map(str::to_owned);

@@ -2,6 +2,7 @@
 
 use super::cast::can_replay;
 use super::recording::Recording;
+use super::seconds;
 use crate::feed::analysis::overlaps;
 use crate::feed::records::ChannelRecords;
 use hdrhistogram::Histogram;
@@ -256,10 +257,6 @@ fn faults(verdict: &Verdict, recording: &Recording) -> Vec<String> {
         faults.push("the feed's log is not whole".into());
     }
     faults
-}
-
-fn seconds(ms: u64) -> f64 {
-    ms as f64 / 1_000.0
 }
 
 #[cfg(test)]
