@@ -47,7 +47,7 @@ fn main() -> ExitCode {
         scenario("a_worker_suspended_past_its_lease_stores_nothing_when_it_runs_again", signals::suspended),
         scenario("wall_clocks_that_are_an_hour_wrong_change_nothing", clocks::an_hour_wrong),
         scenario("what_a_killed_worker_held_is_taken_over_when_its_lease_has_ended", signals::killed),
-        scenario("a_rolling_restart_under_load_loses_nothing", signals::rolling_restart),
+        scenario("a_rolling_restart_while_messages_flow_loses_nothing", signals::rolling_restart),
         scenario(
             "what_a_killed_worker_held_is_taken_over_at_once_when_its_end_is_reported",
             signals::killed_and_reported,

@@ -43,8 +43,17 @@ pub struct Proxy {
 struct Shared {
     engine: SocketAddr,
     way: watch::Sender<Way>,
+    /// Counts answers, so that one of so many can be lost.
     answers: AtomicU32,
-    spoiled: AtomicU64,
+    spoiled: Spoiled,
+}
+
+/// What the proxy has done, by what it was told to do.
+#[derive(Debug, Default)]
+struct Spoiled {
+    dropped_requests: AtomicU64,
+    late_answers: AtomicU64,
+    lost_answers: AtomicU64,
 }
 
 impl Proxy {
@@ -57,7 +66,7 @@ impl Proxy {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
         let way = watch::Sender::new(Way::Open);
-        let shared = Arc::new(Shared { engine, way, answers: AtomicU32::new(0), spoiled: AtomicU64::new(0) });
+        let shared = Arc::new(Shared { engine, way, answers: AtomicU32::new(0), spoiled: Spoiled::default() });
         tokio::spawn(accept(listener, shared.clone()));
         Ok(Self { address, shared })
     }
@@ -72,9 +81,17 @@ impl Proxy {
         self.shared.way.send_replace(way);
     }
 
-    /// Answers that were lost or late so far: none means that nothing was tried.
-    pub fn spoiled_answers(&self) -> u64 {
-        self.shared.spoiled.load(Ordering::Relaxed)
+    /// How often what this way says was done so far: requests (or connections) that went nowhere, answers that were late, or lost. None
+    /// means that nothing was tried.
+    pub fn spoiled(&self, way: Way) -> u64 {
+        let spoiled = &self.shared.spoiled;
+        let count = match way {
+            Way::Open => return 0,
+            Way::Dropped => &spoiled.dropped_requests,
+            Way::Late(_) => &spoiled.late_answers,
+            Way::Lost { .. } => &spoiled.lost_answers,
+        };
+        count.load(Ordering::Relaxed)
     }
 }
 
@@ -93,26 +110,33 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 
 async fn pass(client: TcpStream, shared: &Shared) -> io::Result<()> {
     let mut way = shared.way.subscribe();
-    passable(&mut way).await;
+    arrive(shared, &mut way).await;
     let engine = TcpStream::connect(shared.engine).await?;
     client.set_nodelay(true)?;
     engine.set_nodelay(true)?;
     let (from_client, to_client) = client.into_split();
     let (from_engine, to_engine) = engine.into_split();
     tokio::select! {
-        ended = requests(from_client, to_engine, way.clone()) => ended,
+        ended = requests(from_client, to_engine, shared, way.clone()) => ended,
         ended = answers(from_engine, to_client, shared, way) => ended,
     }
 }
 
-async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut way: watch::Receiver<Way>) -> io::Result<()> {
+async fn requests(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    shared: &Shared,
+    mut way: watch::Receiver<Way>,
+) -> io::Result<()> {
     let mut chunk = vec![0; CHUNK_BYTES];
     loop {
         let length = from.read(&mut chunk).await?;
-        passable(&mut way).await;
         if length == 0 {
+            // The end of a stream is no request, and waits like one.
+            passable(&mut way).await;
             return Ok(());
         }
+        arrive(shared, &mut way).await;
         to.write_all(&chunk[..length]).await?;
     }
 }
@@ -126,22 +150,31 @@ async fn answers(
     let mut chunk = vec![0; CHUNK_BYTES];
     loop {
         let length = from.read(&mut chunk).await?;
-        match passable(&mut way).await {
+        let now = passable(&mut way).await;
+        if length == 0 {
+            return Ok(());
+        }
+        match now {
             Way::Late(delay) => {
-                shared.spoiled.fetch_add(1, Ordering::Relaxed);
+                shared.spoiled.late_answers.fetch_add(1, Ordering::Relaxed);
                 sleep(delay).await;
             }
             Way::Lost { one_of } if shared.answers.fetch_add(1, Ordering::Relaxed).is_multiple_of(one_of) => {
-                shared.spoiled.fetch_add(1, Ordering::Relaxed);
+                shared.spoiled.lost_answers.fetch_add(1, Ordering::Relaxed);
                 return Ok(());
             }
             Way::Open | Way::Dropped | Way::Lost { .. } => {}
         }
-        if length == 0 {
-            return Ok(());
-        }
         to.write_all(&chunk[..length]).await?;
     }
+}
+
+/// Waits while everything is dropped, and counts what has to.
+async fn arrive(shared: &Shared, way: &mut watch::Receiver<Way>) {
+    if *way.borrow() == Way::Dropped {
+        shared.spoiled.dropped_requests.fetch_add(1, Ordering::Relaxed);
+    }
+    passable(way).await;
 }
 
 /// Waits while everything is dropped. Returns what becomes of what passes now.
