@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 /// The names of the document, which scripts rely on.
-const NAMES: [&str; 16] = [
+const NAMES: [&str; 17] = [
     "first_seed",
     "cases",
     "minutes",
@@ -23,6 +23,7 @@ const NAMES: [&str; 16] = [
     "longest_down_ms",
     "longest_double_ms",
     "doubles",
+    "judged",
     "violations",
 ];
 
