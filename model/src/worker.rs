@@ -245,7 +245,7 @@ impl Protocol {
         let row = row.map(|row| product::connection(c, &row));
         let now = self.worker_now(state, p);
         match on_claim(row.as_ref(), known.view(), &me, now, &self.timing, self.repairs.rules) {
-            ClaimStep::Nothing(_) => {
+            ClaimStep::Nothing(_) | ClaimStep::Fault(_) => {
                 state.claims &= !bit(c);
                 way == Way::Fast
             }
@@ -281,7 +281,7 @@ impl Protocol {
         let found = row.map(|row| product::connection(c, &row));
         let now = self.worker_now(state, p);
         match on_look(found.as_ref(), &me, slot.held.map(u64::from), same, Some(now), &self.timing) {
-            LookStep::Keep | LookStep::Nothing => way == Way::Fast,
+            LookStep::Keep | LookStep::Nothing | LookStep::Fault(_) => way == Way::Fast,
             LookStep::Reconnect => {
                 self.drop_slot(state, p, c);
                 state.workers[usize::from(p)].to_look |= bit(c);

@@ -3,6 +3,7 @@
 use super::lease_time::Now;
 use super::scope::{expired_by_ms, has_expired, owner_is_over, row_expiry_ms};
 use super::timing::{Rules, Timing};
+use crate::model::connection::EPOCH_END;
 use crate::model::{Connection, Session, SessionId};
 
 /// What was read of a row's lease: the condition of the write that takes it or frees it.
@@ -54,10 +55,15 @@ pub fn with_former_owner(owners: &[String], owner: &SessionId, epoch: u64, why: 
 }
 
 /// The epoch that follows: above the old one, and never below lease time, so that it keeps rising when a row is deleted and made again.
+/// `None` where it would reach [`EPOCH_END`]: nobody could read it back.
 #[must_use]
-pub fn next_epoch(old: Option<u64>, now: Now) -> u64 {
-    old.map_or(0, |old| old.saturating_add(1)).max(now.upper_ms)
+pub fn next_epoch(old: Option<u64>, now: Now) -> Option<u64> {
+    let next = old.map_or(0, |old| old.saturating_add(1)).max(now.upper_ms);
+    (next < EPOCH_END).then_some(next)
 }
+
+/// What a row says whose epoch was written by hand, so high that none can follow.
+const NO_EPOCH_FOLLOWS: &str = "no epoch can follow its lease_epoch (remove it if you wrote it by hand)";
 
 /// What is known of a row's owner.
 #[derive(Clone, Copy, Debug)]
@@ -106,6 +112,8 @@ pub enum ClaimStep {
     Nothing(&'static str),
     /// The row may be taken, but not yet: the claim comes back after so many ms.
     Later(u64),
+    /// Nobody can take it as it is: its user hears why, and the claim is deleted.
+    Fault(&'static str),
     /// Take it.
     Acquire(Acquire),
 }
@@ -143,20 +151,21 @@ pub fn on_claim(
         Some(_) if owner_is_over(&row.lease, owner, now, timing, rules) => {}
         Some(_) => return ClaimStep::Nothing("it has a live owner"),
     }
-    ClaimStep::Acquire(acquire(row, owner, me, now, timing))
+    acquire(row, owner, me, now, timing).map_or(ClaimStep::Fault(NO_EPOCH_FOLLOWS), ClaimStep::Acquire)
 }
 
-fn acquire(row: &Connection, owner: OwnerView<'_>, me: &SessionId, now: Now, timing: &Timing) -> Acquire {
+fn acquire(row: &Connection, owner: OwnerView<'_>, me: &SessionId, now: Now, timing: &Timing) -> Option<Acquire> {
+    let epoch = next_epoch(row.lease.epoch, now)?;
     let owners = match &row.lease.owner {
         Some(old) => with_former_owner(&row.owners, old, row.lease.epoch.unwrap_or(0), &why_over(row, me, owner)),
         None => row.owners.clone(),
     };
-    Acquire {
+    Some(Acquire {
         expected: Expected::of(row, Some(me), now, timing),
-        epoch: next_epoch(row.lease.epoch, now),
+        epoch,
         expires_at_ms: row_expiry_ms(now, timing),
         owners,
-    }
+    })
 }
 
 /// Whether an acquire whose condition failed was won all the same: the row names me with the epoch that I wanted.
@@ -180,6 +189,8 @@ pub enum LookStep {
     Release(u64),
     /// Not held, though the row names me: acquire it anew, so that a late release of the old epoch changes nothing.
     Reacquire(Acquire),
+    /// Not held, though the row names me, and it cannot be acquired as it is: its user hears why.
+    Fault(&'static str),
     /// Not held, not mine.
     Nothing,
 }
@@ -212,7 +223,8 @@ pub fn on_look(
         None if !mine => LookStep::Nothing,
         None if !row.desired_state.is_started() => row.lease.epoch.map_or(LookStep::Nothing, LookStep::Release),
         None => match now {
-            Some(now) => LookStep::Reacquire(acquire(row, OwnerView::NotNeeded, me, now, timing)),
+            Some(now) => acquire(row, OwnerView::NotNeeded, me, now, timing)
+                .map_or(LookStep::Fault(NO_EPOCH_FOLLOWS), LookStep::Reacquire),
             None => LookStep::Nothing,
         },
     }
@@ -273,8 +285,20 @@ mod tests {
 
     #[test]
     fn an_epoch_above_lease_time_still_rises() {
-        assert_eq!(next_epoch(Some(50_000), NOW), 50_001);
-        assert_eq!(next_epoch(None, NOW), 12_000);
+        assert_eq!(next_epoch(Some(50_000), NOW), Some(50_001));
+        assert_eq!(next_epoch(None, NOW), Some(12_000));
+    }
+
+    #[test]
+    fn a_row_whose_next_epoch_nobody_could_read_back_is_a_fault_and_is_not_acquired() {
+        let me = SessionId::new("me");
+        let last = row(None, Some(EPOCH_END - 2), Some(0));
+        assert!(
+            matches!(claim(&last, OwnerView::NotNeeded), ClaimStep::Acquire(acquire) if acquire.epoch == EPOCH_END - 1)
+        );
+        let ended = Some(EPOCH_END - 1);
+        assert_eq!(claim(&row(None, ended, Some(0)), OwnerView::NotNeeded), ClaimStep::Fault(NO_EPOCH_FOLLOWS));
+        assert_eq!(look(&row(Some("me"), ended, None), &me, None), LookStep::Fault(NO_EPOCH_FOLLOWS));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use aws_sdk_dynamodb::types::AttributeValue;
+use leasehold::model::connection::EPOCH_END;
 use leasehold::model::{ObservedState, SessionState};
 use leasehold_local::faults::{Call, Fault};
 use leasehold_tests::cluster::{
@@ -300,6 +301,30 @@ async fn a_row_that_is_too_large_to_be_acquired_is_reported_and_holds_nobody_up(
         eventually("its socket opens", 5_000, async || cluster.upstreams.open_now("large") == 1).await;
         assert_eq!(cluster.row("large").await.reason, None);
     }
+}
+
+/// Somebody wrote the highest epoch that can be read, and another a year ahead.
+#[tokio::test(start_paused = true)]
+async fn an_epoch_far_ahead_is_its_own_rows_fault_and_lifts_no_others() {
+    let cluster = Cluster::new().await;
+    let worker = cluster.worker("w");
+    cluster.registered(&worker).await;
+    let year_ms = cluster.world.now_ms() + 365 * 86_400_000;
+    for (id, epoch) in [("last", EPOCH_END - 1), ("year", year_ms)] {
+        cluster.start_with(id, &[("lease_epoch", AttributeValue::N(epoch.to_string()))]).await;
+    }
+    eventually("one is refused, the other taken", 5_000, async || {
+        worker.count("acquires_refused") == 1 && cluster.upstreams.open_now("year") == 1
+    })
+    .await;
+    assert_eq!(cluster.row("year").await.lease.epoch, Some(year_ms + 1));
+    cluster.connected("b").await;
+    assert!(cluster.row("b").await.lease.epoch.unwrap() < cluster.world.now_ms() + 60_000);
+    let row = cluster.row("last").await;
+    assert_eq!((row.lease.owner, row.observed_state), (None, ObservedState::Parked));
+    assert!(row.reason.unwrap().starts_with("no epoch can follow"));
+    pass_ms(30_000).await;
+    assert!(cluster.world.take_claims().await.is_empty(), "its claim is gone");
 }
 
 /// A claim that is given back for a refusal that can pass is not lost.

@@ -21,7 +21,7 @@ pub(crate) enum Taken {
 }
 
 /// What a row says whose acquire DynamoDB refuses for good. Short: a row that is too large may have no room for more.
-fn refusal(error: &StoreError) -> &'static str {
+pub(crate) fn refusal(error: &StoreError) -> &'static str {
     // The message is "Item size to update has exceeded the maximum allowed size".
     if error.to_string().contains("size") { "too large to be acquired" } else { "cannot be acquired" }
 }
@@ -52,7 +52,7 @@ impl Slot {
             Taken::Refused(error @ StoreError::Invalid { .. }) => {
                 // It would be refused again at once. Reconcile claims the row again, every half a minute at most.
                 self.supervisor.delete(claim);
-                self.cannot_be_acquired(row, &error).await;
+                self.cannot_be_acquired(row, refusal(&error), &error.to_string()).await;
                 None
             }
             Taken::Refused(error) => {
@@ -70,13 +70,12 @@ impl Slot {
         }
     }
 
-    /// Says why on the row, unless it is said already or there is no room for it either.
-    pub(crate) async fn cannot_be_acquired(&self, row: Option<&Connection>, error: &StoreError) {
+    /// Says the reason on the row, unless it is said already or there is no room for it either; `error` is for the log.
+    pub(crate) async fn cannot_be_acquired(&self, row: Option<&Connection>, reason: &str, error: &str) {
         let context = &self.context;
         context.count("acquires_refused");
-        tracing::error!(event = "acquire_refused", connection = %self.id, %error, "its row has to be corrected, or made smaller");
+        tracing::error!(event = "acquire_refused", connection = %self.id, error, "its row has to be corrected, or made smaller");
         let Some(row) = row else { return };
-        let reason = refusal(error);
         if row.reason.as_deref() == Some(reason) {
             return;
         }
@@ -100,7 +99,10 @@ impl Slot {
 
     /// With an epoch that no other acquire of this process has.
     fn with_own_epoch(&self, acquire: &Acquire) -> Acquire {
-        Acquire { epoch: self.context.parts.gauges.epoch_above_all(acquire.epoch), ..acquire.clone() }
+        Acquire {
+            epoch: self.context.parts.gauges.epoch_above_all(acquire.epoch, self.context.stamp_ms()),
+            ..acquire.clone()
+        }
     }
 
     /// Sends one acquire, decided at `decided_ms` (monotonic clock), until it is answered. The epoch stays the same, so that no repetition

@@ -45,9 +45,13 @@ pub struct Gauges {
     pub draining: AtomicBool,
     /// No claims before this moment (monotonic clock, ms): the store throttles.
     pub pause_until_ms: AtomicU64,
-    /// The highest epoch that this process has tried to write.
+    /// The highest epoch that this process has tried to write, but for those far ahead of lease time.
     last_epoch: AtomicU64,
 }
+
+/// An epoch further ahead of lease time than this, in ms, was written by hand: two estimates of lease time differ by seconds, and each
+/// acquire adds one.
+const EPOCH_AHEAD_MS: u64 = 60_000;
 
 impl Gauges {
     /// Of a process that starts at `now_ms` (monotonic clock): until its event loop is measured, it counts as having run then.
@@ -66,9 +70,14 @@ impl Gauges {
     }
 
     /// This epoch, or the one above the last of this process if that is higher: no two acquires of a process share one, so that owner and epoch
-    /// never repeat, not even on a row that is deleted and made again while the estimate of lease time narrows.
+    /// never repeat, not even on a row that is deleted and made again while the estimate of lease time narrows. `now_ms` is lease time.
+    ///
+    /// An epoch that somebody wrote far ahead is this row's alone: it lifts no other row's.
     #[must_use]
-    pub fn epoch_above_all(&self, epoch: u64) -> u64 {
+    pub fn epoch_above_all(&self, epoch: u64, now_ms: u64) -> u64 {
+        if epoch > now_ms.saturating_add(EPOCH_AHEAD_MS) {
+            return epoch;
+        }
         let mut last = self.last_epoch.load(Ordering::Acquire);
         loop {
             let next = epoch.max(last + 1);
@@ -107,7 +116,16 @@ mod tests {
     fn no_two_acquires_of_a_process_share_an_epoch() {
         let gauges = Gauges::starting_at(0);
         // The upper end of lease time may fall when the estimate narrows.
-        let epochs = [52_100, 52_010, 52_010, 60_000].map(|epoch| gauges.epoch_above_all(epoch));
+        let epochs = [52_100, 52_010, 52_010, 60_000].map(|epoch| gauges.epoch_above_all(epoch, 52_000));
         assert_eq!(epochs, [52_100, 52_101, 52_102, 60_000]);
+    }
+
+    #[test]
+    fn an_epoch_far_ahead_lifts_no_other_rows() {
+        let gauges = Gauges::starting_at(0);
+        for far in [1_000 + EPOCH_AHEAD_MS + 1, (1 << 42) - 1] {
+            assert_eq!(gauges.epoch_above_all(far, 1_000), far);
+        }
+        assert_eq!(gauges.epoch_above_all(1_000, 1_000), 1_000);
     }
 }

@@ -3,7 +3,7 @@
 //! This is the first part of [`Slot`], its life and what it does while it holds nothing. The others (`impl Slot` too): acquiring is in
 //! `acquire.rs`, holding in `hold.rs` and `watch.rs`, releasing in `release.rs`.
 
-use crate::acquire::Taken;
+use crate::acquire::{Taken, refusal};
 use crate::context::Context;
 use crate::counters::Counted;
 use crate::supervisor::Supervisor;
@@ -104,6 +104,11 @@ impl Slot {
                 self.give_back(claim, wait_ms.div_ceil(1_000).max(1));
                 None
             }
+            ClaimStep::Fault(why) => {
+                self.supervisor.delete(claim);
+                self.cannot_be_acquired(row.as_deref(), why, why).await;
+                None
+            }
             ClaimStep::Acquire(acquire) => self.take(claim, row.as_deref(), &acquire, decided_ms).await,
         }
     }
@@ -182,7 +187,7 @@ impl Slot {
                     }
                     Taken::Refused(error @ StoreError::Invalid { .. }) => {
                         // The next comparison finds it again, within a minute.
-                        self.cannot_be_acquired(Some(&row), &error).await;
+                        self.cannot_be_acquired(Some(&row), refusal(&error), &error.to_string()).await;
                         return None;
                     }
                     Taken::Refused(error) | Taken::Unclear(error) => {
@@ -191,6 +196,10 @@ impl Slot {
                         attempt += 1;
                     }
                 },
+                LookStep::Fault(why) => {
+                    self.cannot_be_acquired(Some(&row), why, why).await;
+                    return None;
+                }
                 LookStep::Release(epoch) => {
                     let released = self.release(&self.context, epoch, &row, "stopped before it was opened").await;
                     self.claim_if_free(released).await;
