@@ -70,8 +70,9 @@ impl Store {
         self.update_connection(id, require_expected(update, &acquire.expected)).await
     }
 
-    /// Renews the lease of one row, where rows are leased by themselves. The answer is the row: what its user wants now. Its expiry only
-    /// rises, so that no renewal that lands late moves it back.
+    /// Renews the lease of one row, where rows are leased by themselves. The answer is the row: what its user wants now. So the flag that
+    /// wakes its owner has done its work: if it stayed, each renewal would come back from the stream as a change. The expiry only rises, so
+    /// that no renewal that lands late moves it back.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -84,6 +85,7 @@ impl Store {
     ) -> Result<Written, StoreError> {
         let update = Update::new()
             .set(attr::LEASE_EXPIRES_AT_MS, n(expires_at_ms))
+            .remove(attr::SPEC_CHANGED)
             .require(attr::LEASE_OWNER, s(me.as_str()))
             .require(attr::LEASE_EPOCH, n(epoch))
             .require_rise(attr::LEASE_EXPIRES_AT_MS, expires_at_ms);

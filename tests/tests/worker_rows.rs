@@ -74,6 +74,21 @@ async fn a_stop_and_a_changed_spec_are_learned_from_the_renewals_own_answer() {
     assert_eq!(reads.load(Ordering::Relaxed), 1, "only to acquire it anew");
 }
 
+/// The stream passes on every write of a row that has the flag.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_takes_the_flag_of_a_changed_spec_off_the_row() {
+    let cluster = cluster().await;
+    let _worker = cluster.worker("w");
+    cluster.connected("a").await;
+    pass_ms(10_000).await;
+    let writes = cluster.row_writes("a").len();
+    // As a tool sets it whose user gave the same spec once more.
+    cluster.world.set("a", "spec_changed", "once-more").await;
+    eventually("it is gone", 5_500, async || !cluster.item("a").await.contains_key("spec_changed")).await;
+    assert_eq!(cluster.row_writes("a").len(), writes, "by the renewal itself");
+    assert_eq!(cluster.upstreams.opens("a").len(), 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_row_that_is_overwritten_or_removed_loses_its_socket_with_the_next_renewal() {
     let cluster = cluster().await;
