@@ -38,8 +38,9 @@ pub(crate) async fn shut_down(context: &Context, supervisor: &Supervisor) {
     }
     // Whatever is still open is dropped now: no socket may outlive the session's end.
     context.guard.end();
+    let dropping_since = Instant::now();
     let open = || !supervisor.is_empty() || context.parts.gauges.connected.load(Ordering::Relaxed) > 0;
-    while open() && closing_since.elapsed() < within * 2 {
+    while open() && dropping_since.elapsed() < within {
         sleep(Duration::from_millis(5)).await;
     }
     let held = supervisor.given_up();

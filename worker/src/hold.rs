@@ -117,7 +117,8 @@ impl Slot {
     async fn wait_for_the_end(&self, held: &Held) -> Option<Order> {
         self.supervisor.set_closed(&self.id);
         if held.context.guard.is_of_row() {
-            self.release(&held.context, held.epoch, &held.row, "shut down").await;
+            let released = self.release(&held.context, held.epoch, &held.row, "shut down").await;
+            self.say_stopped(released).await;
         } else {
             self.context.guard.over().await;
         }

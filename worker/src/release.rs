@@ -5,7 +5,7 @@ use crate::hold::observed;
 use crate::slot::Slot;
 use leasehold::aws::Written;
 use leasehold::aws::connections::Status;
-use leasehold::decide::acquire::with_former_owner;
+use leasehold::decide::acquire::{Expected, with_former_owner};
 use leasehold::model::{Connection, Item, ObservedState};
 use std::time::Duration;
 use tokio::time::sleep;
@@ -43,6 +43,18 @@ impl Slot {
             }
         }
         None
+    }
+
+    /// A row that was stopped after its last renewal was released as one that waits for its next owner: nobody comes, so it is said here.
+    pub(crate) async fn say_stopped(&self, released: Option<Item>) {
+        let Some(row) = released.and_then(|item| Connection::from_item(&item).ok()) else { return };
+        if row.desired_state.is_started() || row.lease.owner.is_some() || row.observed_state == ObservedState::Stopped {
+            return;
+        }
+        let expected = Expected { owner: None, epoch: row.lease.epoch, expired_by_ms: None };
+        if let Err(error) = self.context.parts.store.reap(&self.id, &expected, self.context.stamp_ms()).await {
+            self.trouble(&error);
+        }
     }
 
     /// Whoever gives a STARTED row up sends its claim: one that was started again while it was being released (START, STOP, START within
