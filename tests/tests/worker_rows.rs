@@ -2,10 +2,11 @@
 //! files, with `LEASE_SCOPE=connection` as well.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use leasehold::decide::renewal::OnStoreOutage;
 use leasehold::decide::scope::LeaseScope;
 use leasehold::model::{ObservedState, SessionId, SessionState};
 use leasehold_local::faults::Fault;
-use leasehold_tests::cluster::{Cluster, eventually, is_acquire, is_row_renewal, pass_ms, s};
+use leasehold_tests::cluster::{Cluster, eventually, is_acquire, is_release, is_row_renewal, pass_ms, s};
 use leasehold_tests::connector::What;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,6 +26,7 @@ async fn a_held_rows_expiry_moves_with_each_renewal_and_the_index_with_it() {
     let cluster = cluster().await;
     let _worker = cluster.worker("w");
     cluster.connected("a").await;
+    let epoch = cluster.row("a").await.lease.epoch;
     let expiry = async || cluster.row("a").await.lease.expires_at_ms.expect("an owned row has an expiry");
     let first_ms = expiry().await;
     // 20 s from lease time, of which DynamoDB's Date leaves two seconds open.
@@ -36,11 +38,7 @@ async fn a_held_rows_expiry_moves_with_each_renewal_and_the_index_with_it() {
         assert!(after_ms > before_ms, "renewed within a heartbeat");
         assert_eq!((in_index(&cluster, after_ms - 1).await, in_index(&cluster, after_ms).await), (0, 1));
     }
-    assert_eq!(
-        cluster.row("a").await.lease.epoch,
-        cluster.row("a").await.lease.epoch.max(Some(1)),
-        "no renewal is a change of owner"
-    );
+    assert_eq!(cluster.row("a").await.lease.epoch, epoch, "no renewal is a change of owner");
     assert_eq!(cluster.upstreams.opens("a").len(), 1);
 }
 
@@ -104,6 +102,73 @@ async fn a_row_that_is_overwritten_or_removed_loses_its_socket_with_the_next_ren
     assert_eq!(cluster.row("a").await.lease.owner, None, "and nothing was written to the new row");
 }
 
+/// The slot itself is held up by a read that nobody answers.
+#[tokio::test(start_paused = true)]
+async fn a_lost_row_loses_its_socket_with_the_next_renewal_also_while_its_slot_waits_for_the_store() {
+    let cluster = cluster().await;
+    let worker = cluster.worker("w");
+    cluster.connected("a").await;
+    let session = cluster.session(&worker).await.id;
+    worker.break_with(|call| {
+        let of_row = call.operation == "GetItem" && call.names("Pk", "CONN#a");
+        of_row.then_some(Fault::Delay(Duration::from_secs(86_400)))
+    });
+    let ids = [leasehold::model::ConnectionId::new("a").unwrap()];
+    cluster.world.table().mark(&session, &ids).await.unwrap();
+    eventually("it looks", 6_000, async || worker.count("marks_read") == 1).await;
+    cluster.world.put("a", &[("desired_state", "STARTED"), ("ws_url", "wss://feed.example/a")]).await;
+    eventually("the socket is gone", 5_500, async || cluster.upstreams.open_now("a") == 0).await;
+}
+
+/// Nobody would look at the row's deadline any more.
+#[tokio::test(start_paused = true)]
+async fn a_row_whose_renewals_have_ended_by_a_panic_is_let_go_and_acquired_anew() {
+    let cluster = cluster().await;
+    let worker = cluster.worker("w");
+    cluster.connected("a").await;
+    let done = AtomicU64::new(0);
+    worker.break_with(move |call| {
+        let first = is_row_renewal(call.operation, call.request) && done.fetch_add(1, Ordering::Relaxed) == 0;
+        assert!(!first, "the test breaks this task");
+        None
+    });
+    eventually("it is open again", 8_000, async || cluster.upstreams.opens("a").len() == 2).await;
+    pass_ms(30_000).await;
+    assert_eq!((cluster.upstreams.open_now("a"), cluster.upstreams.most_at_once("a")), (1, 1));
+    assert_eq!(cluster.upstreams.opens("a").len(), 2, "and renewed from then on");
+}
+
+/// The index is throttled: more requests would keep it so.
+#[tokio::test(start_paused = true)]
+async fn renewals_of_rows_that_are_throttled_become_seldom_and_past_the_deadline_there_is_one_a_heartbeat() {
+    let cluster = cluster().await;
+    let worker = cluster.worker_with("w", |settings| settings.on_store_outage = OnStoreOutage::Hold);
+    let ids: Vec<String> = (0..20).map(|number| format!("c{number}")).collect();
+    for id in &ids {
+        cluster.connected(id).await;
+    }
+    pass_ms(10_000).await;
+    let sent = Arc::new(AtomicU64::new(0));
+    let counted = sent.clone();
+    worker.break_with(move |call| {
+        let renewal = is_row_renewal(call.operation, call.request);
+        // The SDK's own second attempts belong to the first.
+        counted.fetch_add(u64::from(renewal && call.attempt == 1), Ordering::Relaxed);
+        renewal.then_some(Fault::Throttle("ThrottlingException"))
+    });
+    pass_ms(15_000).await;
+    // About ten attempts a row in as many seconds; at 100 to 500 ms they would be thirty.
+    let before = sent.swap(0, Ordering::Relaxed);
+    assert!((60..=220).contains(&before), "{before} before the deadline");
+    pass_ms(50_000).await;
+    let past = sent.swap(0, Ordering::Relaxed);
+    assert!((200..=250).contains(&past), "{past} in ten heartbeats of 20 rows");
+    worker.repair();
+    pass_ms(6_000).await;
+    assert!(ids.iter().all(|id| cluster.upstreams.opens(id).len() == 1), "held");
+    assert_eq!(worker.count("connections_lost"), 0);
+}
+
 /// A lease given back reads as expired at once.
 #[tokio::test(start_paused = true)]
 async fn at_sigterm_every_row_is_given_back_by_itself_and_reads_as_expired_at_once() {
@@ -126,6 +191,35 @@ async fn at_sigterm_every_row_is_given_back_by_itself_and_reads_as_expired_at_on
         assert!(closed[0].at_ms <= released_ms, "closed before it was given up");
     }
     assert_eq!(cluster.world.take_claims().await.len(), ids.len(), "whoever gives a row up sends its claim");
+}
+
+/// The row was stopped and no renewal has told its owner so.
+#[tokio::test(start_paused = true)]
+async fn a_row_that_is_stopped_just_before_sigterm_is_left_as_stopped() {
+    let cluster = cluster().await;
+    let worker = cluster.worker("w");
+    cluster.connected("a").await;
+    cluster.world.set("a", "desired_state", "STOPPED").await;
+    worker.terminate();
+    worker.ended().await.unwrap();
+    let row = cluster.row("a").await;
+    assert_eq!((row.lease.owner, row.lease.expires_at_ms, row.observed_state), (None, Some(0), ObservedState::Stopped));
+}
+
+/// Releases that are not answered go on until the session is over for the worker itself, 4 s after SIGTERM.
+#[tokio::test(start_paused = true)]
+async fn a_session_ends_only_after_its_slots() {
+    let cluster = cluster().await;
+    let worker = cluster.worker("w");
+    cluster.connected("a").await;
+    worker.break_with(|call| is_release(call.operation, call.request).then_some(Fault::Delay(Duration::from_secs(10))));
+    let told_ms = cluster.now_ms();
+    worker.terminate();
+    worker.ended().await.unwrap();
+    let ends = cluster.writes(|write| write.request.to_string().contains("\"ENDED\""));
+    let after_ms = ends[0].at_ms - told_ms;
+    // The second release is given up 2 s after it was sent, and that is some time after 2 s.
+    assert!((4_050..5_500).contains(&after_ms), "{after_ms} ms");
 }
 
 /// The published pattern's way to find orphans: by the index alone, here with every session's end unseen.
@@ -194,20 +288,26 @@ async fn the_lease_of_a_row_is_counted_from_the_decision_to_take_it() {
     let cluster = cluster().await;
     let worker = cluster.worker("w");
     cluster.registered(&worker).await;
-    // Applied at once and answered so late that the first renewals fall behind the deadline of 14 s; renewals of the row are all lost.
-    worker.break_with(|call| {
+    // Not answered for four seconds; renewals of the row are all lost.
+    let sent_ms = Arc::new(AtomicU64::new(0));
+    let first_ms = sent_ms.clone();
+    worker.break_with(move |call| {
         if is_acquire(call.operation, call.request) {
-            return Some(Fault::DelayAnswer(Duration::from_millis(900)));
+            let _ = first_ms.compare_exchange(0, call.now_ms, Ordering::Relaxed, Ordering::Relaxed);
+            let lost = call.now_ms < first_ms.load(Ordering::Relaxed) + 4_000;
+            return lost.then_some(Fault::Delay(Duration::from_secs(60)));
         }
         is_row_renewal(call.operation, call.request).then_some(Fault::LostBefore)
     });
     cluster.start("a").await;
-    eventually("it is open", 5_000, async || cluster.upstreams.open_now("a") == 1).await;
-    let expires_at_ms = cluster.row("a").await.lease.expires_at_ms.unwrap();
-    let epoch = cluster.row("a").await.lease.epoch;
-    eventually("it is dropped", 15_000, async || cluster.upstreams.open_now("a") == 0).await;
-    // 6 s before the lease ends, and two seconds more as stamps use the upper end of lease time.
-    assert!(cluster.world.now_ms() + 6_000 <= expires_at_ms, "{} to {expires_at_ms}", cluster.world.now_ms());
+    eventually("it is open", 9_000, async || cluster.upstreams.open_now("a") == 1).await;
+    let (sent_ms, epoch) = (sent_ms.load(Ordering::Relaxed), cluster.row("a").await.lease.epoch);
+    let opened_ms = cluster.now_ms() - sent_ms;
+    assert!(opened_ms >= 4_000, "{opened_ms} ms after the acquire was first sent");
+    let dropped = || cluster.upstreams.events("a", |what| *what == What::Gone);
+    eventually("it is dropped", 15_000, async || !dropped().is_empty()).await;
+    let dropped_ms = dropped()[0].at_ms - sent_ms;
+    assert!((13_000..=14_200).contains(&dropped_ms), "{dropped_ms} ms after the acquire was first sent");
     eventually("it is acquired anew", 5_000, async || cluster.row("a").await.lease.epoch > epoch).await;
 }
 

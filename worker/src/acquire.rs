@@ -142,7 +142,7 @@ impl Slot {
                 self.context.count("acquires_won");
                 let from = acquire.expected.owner.as_ref().map(ToString::to_string);
                 tracing::info!(event = "acquired", connection = %self.id, epoch = acquire.epoch, from, "this session owns the connection");
-                let context = context_of_row(&self.context, acquire, decided_ms);
+                let context = context_of_row(&self.context, &self.id, acquire, decided_ms);
                 Taken::Yes(Box::new(Held { context, row, item, epoch: acquire.epoch }))
             }
             Err(error) => {

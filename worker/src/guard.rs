@@ -1,8 +1,9 @@
-//! How far a session's lease may be trusted right now: asked before a socket opens, a frame is handled, or anything is stored.
+//! How far the lease of a session, or of a row, may be trusted right now: asked before a socket opens, a frame is handled, or anything is stored.
 
 use leasehold::clock::SharedClock;
 use leasehold::decide::renewal::{OnStoreOutage, Trust, trust};
 use leasehold::decide::timing::{Rules, Timing};
+use leasehold::model::ConnectionId;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,8 +12,8 @@ use tokio::sync::Notify;
 /// The lease of one session, or of one row of it, as the worker itself counts it.
 #[derive(Debug)]
 pub struct Guard {
-    /// Of a row: its session's, without which no row's lease is worth anything.
-    session: Option<Arc<Guard>>,
+    /// Of a row: which, and its session's lease, without which no row's is worth anything.
+    row: Option<(ConnectionId, Arc<Guard>)>,
     clock: SharedClock,
     timing: Timing,
     rules: Rules,
@@ -29,7 +30,7 @@ impl Guard {
     #[must_use]
     pub fn new(clock: SharedClock, timing: Timing, rules: Rules, policy: OnStoreOutage, renewed_ms: u64) -> Self {
         Self {
-            session: None,
+            row: None,
             clock,
             timing,
             rules,
@@ -43,16 +44,16 @@ impl Guard {
 
     /// The lease of a row by itself, whose expiry was decided at `renewed_ms` (monotonic clock).
     #[must_use]
-    pub fn of_row(session: Arc<Self>, renewed_ms: u64) -> Self {
+    pub fn of_row(session: Arc<Self>, id: ConnectionId, renewed_ms: u64) -> Self {
         let clock = session.clock.clone();
         let guard = Self::new(clock, session.timing, session.rules, session.policy, renewed_ms);
-        Self { session: Some(session), ..guard }
+        Self { row: Some((id, session)), ..guard }
     }
 
     /// True for the lease of a row by itself.
     #[must_use]
     pub fn is_of_row(&self) -> bool {
-        self.session.is_some()
+        self.row.is_some()
     }
 
     /// A renewal succeeded that was sent at `sent_ms`.
@@ -61,7 +62,7 @@ impl Guard {
         self.refresh();
     }
 
-    /// The session is over: nothing it says is accepted any more.
+    /// The session is over, or the row is lost: nothing the session says (of the row) is accepted any more.
     pub fn end(&self) {
         self.over.store(true, Ordering::Release);
         self.refresh();
@@ -75,7 +76,7 @@ impl Guard {
         }
         let renewed_ms = self.renewed_ms.load(Ordering::Acquire);
         let own = trust(renewed_ms, self.clock.mono_ms(), self.policy, &self.timing, self.rules);
-        self.session.as_ref().map_or(own, |session| own.max(session.trust()))
+        self.row.as_ref().map_or(own, |(_, session)| own.max(session.trust()))
     }
 
     /// For how long the lease is sure if no renewal succeeds any more, in ms; 0 past the deadline.
@@ -96,7 +97,14 @@ impl Guard {
         let now = self.trust();
         let last = std::mem::replace(&mut *self.noticed.lock().unwrap_or_else(PoisonError::into_inner), now);
         if last != now {
-            tracing::info!(event = "lease_trust", from = ?last, to = ?now, "the trust in this session's lease changed");
+            match &self.row {
+                None => {
+                    tracing::info!(event = "lease_trust", from = ?last, to = ?now, "the trust in this session's lease changed");
+                }
+                Some((id, _)) => {
+                    tracing::debug!(event = "row_trust", connection = %id, from = ?last, to = ?now, "the trust in its row's lease changed");
+                }
+            }
             self.changed.notify_waiters();
         }
         now
@@ -119,7 +127,7 @@ impl Guard {
 
     async fn wait_for(&self, is: impl Fn(Trust) -> bool) {
         // A session's own lease has no other above it.
-        let above = self.session.as_ref().map_or(&self.changed, |session| &session.changed);
+        let above = self.row.as_ref().map_or(&self.changed, |(_, session)| &session.changed);
         loop {
             let (mut above, mut changed) = (pin!(above.notified()), pin!(self.changed.notified()));
             // Before looking, so that what comes between looking and waiting wakes us.

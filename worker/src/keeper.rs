@@ -2,13 +2,13 @@
 
 use crate::context::Parts;
 use crate::guard::Guard;
+use crate::pace;
 use leasehold::aws::sessions::{Identity, Load};
 use leasehold::aws::{Store, StoreError, Written};
 use leasehold::decide::lease_time::Now;
 use leasehold::decide::renewal::{Renewed, refused_renewal};
 use leasehold::model::session::attr;
 use leasehold::model::{Item, Marks, Session, SessionId, fields};
-use rand::RngExt;
 use rand::rngs::StdRng;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -119,10 +119,10 @@ impl Keeper {
             sleep(Duration::from_millis(wait_ms)).await;
             let sent_ms = self.parts.clock.mono_ms();
             wait_ms = match self.renew(heartbeat, sent_ms).await {
-                Ok(Renewed::Yes) => heartbeat_ms.saturating_sub(self.parts.clock.mono_ms().saturating_sub(sent_ms)),
-                Ok(Renewed::TryAgain) => rng.random_range(100..=500),
-                Err(error) if error.is_transient() => rng.random_range(100..=500),
-                Err(_) => self.patient_ms(rng),
+                Ok(Renewed::Yes) => pace::next_ms(heartbeat_ms, self.parts.clock.mono_ms().saturating_sub(sent_ms)),
+                Ok(Renewed::TryAgain) => pace::soon_ms(rng),
+                Err(error) if error.is_transient() => pace::soon_ms(rng),
+                Err(_) => pace::patient_ms(heartbeat_ms, self.guard.until_deadline_ms(), rng),
                 Ok(Renewed::Over(why)) => {
                     self.parts.counters.add("sessions_lost");
                     tracing::error!(event = "session_over", session = %self.session, why, "this session is over: its sockets are dropped");
@@ -130,17 +130,6 @@ impl Keeper {
                 }
             };
         }
-    }
-
-    /// After a refusal that waiting hardly mends, such as a missing permission: half a heartbeat, but half of what is left until the
-    /// deadline at most, so that there is always another attempt before it.
-    fn patient_ms(&self, rng: &mut StdRng) -> u64 {
-        let patient_ms = self.parts.settings.timing.heartbeat_ms / 2;
-        let wait_ms = match self.guard.until_deadline_ms() {
-            0 => patient_ms,
-            left_ms => patient_ms.min(left_ms / 2),
-        };
-        rng.random_range(wait_ms * 8 / 10..=wait_ms).max(100)
     }
 
     async fn renew(&self, heartbeat: u64, sent_ms: u64) -> Result<Renewed, StoreError> {

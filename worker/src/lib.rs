@@ -3,7 +3,8 @@
 //! - [`entry`]: the one way in, for the binary, the demonstration and `leasehold local`
 //! - [`settings`]: environment variables; [`health`]: the health check; [`task`]: which ECS task this is
 //! - [`run`]: sessions one after the other, until SIGTERM; `ending`: how each of them ends; `stop`: the order to stop, as everybody hears it
-//! - [`keeper`]: registers, renews, reads marks, on a runtime of its own; [`guard`]: how far the lease may be trusted right now
+//! - [`keeper`]: registers, renews, reads marks, on a runtime of its own; [`guard`]: how far the lease may be trusted right now; `pace`: when
+//!   renewals are sent
 //! - [`claims`]: takes claims while there is room; [`compare`]: what is held against what the table says
 //! - [`supervisor`]: one [`slot`] a connection, which acquires (`acquire`), holds (`hold`, `watch`), and gives up (`release`); `row_keeper`:
 //!   renews each row, where rows are leased by themselves
@@ -22,6 +23,7 @@ pub mod guard;
 pub mod health;
 mod hold;
 pub mod keeper;
+mod pace;
 mod plain_http;
 mod release;
 mod row_keeper;

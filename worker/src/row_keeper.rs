@@ -7,11 +7,11 @@
 use crate::context::Context;
 use crate::guard::Guard;
 use crate::keeper::watch_deadline;
+use crate::pace;
 use leasehold::aws::Written;
 use leasehold::decide::acquire::Acquire;
 use leasehold::decide::scope::{RowRenewed, refused_row_renewal, row_expiry_ms};
 use leasehold::model::{Connection, ConnectionId, Item};
-use rand::RngExt;
 use rand::rngs::StdRng;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,11 +21,16 @@ use tokio::time::sleep;
 
 /// What holding a connection is trusted with: the session's lease, or where rows are leased by themselves, the row's as well. The acquire
 /// was decided at `decided_ms` (monotonic clock), and so was the expiry that it wrote.
-pub(crate) fn context_of_row(context: &Arc<Context>, acquire: &Acquire, decided_ms: u64) -> Arc<Context> {
+pub(crate) fn context_of_row(
+    context: &Arc<Context>,
+    id: &ConnectionId,
+    acquire: &Acquire,
+    decided_ms: u64,
+) -> Arc<Context> {
     if acquire.expires_at_ms.is_none() {
         return context.clone();
     }
-    let guard = Arc::new(Guard::of_row(context.guard.clone(), decided_ms));
+    let guard = Arc::new(Guard::of_row(context.guard.clone(), id.clone(), decided_ms));
     Arc::new(Context { guard, ..Context::clone(context) })
 }
 
@@ -78,24 +83,30 @@ impl RowKeeper {
     }
 
     async fn renew_until_lost(&self, rng: &mut StdRng) {
-        let heartbeat_ms = self.context.settings().timing.heartbeat_ms;
-        // Rows that were acquired together are not renewed together: their index key takes only so many writes a second.
-        let mut wait_ms = rng.random_range(heartbeat_ms / 5..=heartbeat_ms);
+        let (context, guard) = (&self.context, &self.context.guard);
+        let heartbeat_ms = context.settings().timing.heartbeat_ms;
+        let mut failures = 0_u32;
+        let mut wait_ms = pace::first_ms(heartbeat_ms, guard.until_deadline_ms(), rng);
         loop {
             sleep(Duration::from_millis(wait_ms)).await;
-            let sent_ms = self.context.parts.clock.mono_ms();
-            wait_ms = match self.renew(sent_ms).await {
+            let sent_ms = context.parts.clock.mono_ms();
+            wait_ms = match self.renew(sent_ms, failures).await {
                 RowRenewed::Yes => {
-                    heartbeat_ms.saturating_sub(self.context.parts.clock.mono_ms().saturating_sub(sent_ms))
+                    failures = 0;
+                    pace::next_ms(heartbeat_ms, context.parts.clock.mono_ms().saturating_sub(sent_ms))
                 }
-                RowRenewed::TryAgain => rng.random_range(100..=500),
-                // The slot hears of it from the row, and drops this.
-                RowRenewed::Lost => return,
+                RowRenewed::TryAgain => {
+                    failures = failures.saturating_add(1);
+                    pace::growing_ms(failures, heartbeat_ms, guard.until_deadline_ms(), rng)
+                }
+                // The socket is dropped at once. The slot hears from the row why.
+                RowRenewed::Lost => return guard.end(),
             };
         }
     }
 
-    async fn renew(&self, sent_ms: u64) -> RowRenewed {
+    /// Sends one renewal, after so many in a row that failed.
+    async fn renew(&self, sent_ms: u64, failures: u32) -> RowRenewed {
         let (parts, timing, me) = (&self.context.parts, &self.context.settings().timing, &self.context.session);
         let Some(now) = parts.keeper_store.time().now() else { return RowRenewed::TryAgain };
         let Some(expires_at_ms) = row_expiry_ms(now, timing) else { return RowRenewed::TryAgain };
@@ -108,7 +119,13 @@ impl RowKeeper {
             }
             Err(error) => {
                 self.context.count("row_renewals_failed");
-                tracing::warn!(event = "row_renewal_failed", connection = %self.id, %error, "trying again until the deadline");
+                // The first, and then each tenth.
+                if failures.is_multiple_of(10) {
+                    tracing::warn!(
+                        event = "row_renewal_failed", connection = %self.id, %error, failures,
+                        "trying again, more and more seldom"
+                    );
+                }
                 return RowRenewed::TryAgain;
             }
         };

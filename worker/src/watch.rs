@@ -2,7 +2,7 @@
 //! and what it writes of it.
 
 use crate::hold::{Outcome, Running, observed};
-use crate::row_keeper::Kept;
+use crate::row_keeper::{Kept, Seen};
 use crate::slot::{Held, Order, Row, Slot};
 use crate::status::StatusBook;
 use crate::writer::Stored;
@@ -15,6 +15,9 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
+/// Where a row is renewed by itself: what its renewals show.
+type Rows = Option<watch::Receiver<Seen>>;
+
 impl Slot {
     /// Hears orders, the clock, the driver and the writer, until one of them ends the holding.
     pub(crate) async fn watch(
@@ -26,23 +29,22 @@ impl Slot {
         book: &mut StatusBook,
     ) -> Outcome {
         let context = held.context.clone();
-        let mut rows = kept.map(|kept| kept.rows.clone());
+        let mut rows: Rows = kept.map(|kept| kept.rows.clone());
         let mut observed = running.map(|running| running.observed.clone());
         let mut stored = running.map(|running| running.stored.clone());
         loop {
             let wait = book.due_ms().map(|due| due.saturating_sub(context.parts.clock.mono_ms()));
             tokio::select! {
                 biased;
+                // Before the deadline: where the row is lost, its lease ends with it, and the row says why.
+                row = changed(&mut rows) => if let Some(outcome) = self.on_row(row, held, spec).await { return outcome },
                 () = context.guard.dropped() => return Outcome::LeaseDropped,
                 () = context.stopped() => return Outcome::Shutdown,
                 order = self.orders.recv() => match order {
-                    Some(order) => if let Some(outcome) = self.on_order(order, held, spec).await { return outcome },
+                    Some(order) => {
+                        if let Some(outcome) = self.on_order(order, held, spec, &mut rows).await { return outcome }
+                    }
                     None => return Outcome::Shutdown,
-                },
-                row = changed(&mut rows) => match row {
-                    Some(row) => if let Some(outcome) = self.judge(self.read(row), held, spec).await { return outcome },
-                    // The renewals have ended by themselves: the deadline, or what they said last, ends the holding.
-                    None => rows = None,
                 },
                 // Before what may change with every message.
                 () = due_in(wait) => {
@@ -71,7 +73,15 @@ impl Slot {
         Outcome::LeaseDropped
     }
 
-    async fn on_order(&self, order: Order, held: &Held, spec: Option<&Arc<Spec>>) -> Option<Outcome> {
+    /// What a renewal's answer shows. `None`: the renewals have ended, most likely by a panic, and nobody looks at the row's deadline any more.
+    async fn on_row(&self, row: Option<Seen>, held: &Held, spec: Option<&Arc<Spec>>) -> Option<Outcome> {
+        match row {
+            Some(row) => self.judge(self.read(row), held, spec).await,
+            None => Some(Outcome::LeaseDropped),
+        }
+    }
+
+    async fn on_order(&self, order: Order, held: &Held, spec: Option<&Arc<Spec>>, rows: &mut Rows) -> Option<Outcome> {
         match order {
             Order::Claim(claim) => {
                 // Held already: a claim has nothing to add.
@@ -79,7 +89,7 @@ impl Slot {
                 None
             }
             Order::Look(done) => {
-                let outcome = self.look(held, spec).await;
+                let outcome = self.look(held, spec, rows).await;
                 if let Some(done) = done {
                     // Nobody may be waiting any more.
                     let _ = done.send(());
@@ -89,20 +99,24 @@ impl Slot {
         }
     }
 
-    /// Reads the row until that is answered, and judges what it asks for; `None` to go on holding.
-    async fn look(&self, held: &Held, spec: Option<&Arc<Spec>>) -> Option<Outcome> {
+    /// Reads the row until that is answered, by a renewal if need be, and judges what it asks for; `None` to go on holding.
+    async fn look(&self, held: &Held, spec: Option<&Arc<Spec>>, rows: &mut Rows) -> Option<Outcome> {
+        tokio::select! {
+            biased;
+            row = changed(rows) => self.on_row(row, held, spec).await,
+            () = held.context.guard.dropped() => Some(Outcome::LeaseDropped),
+            () = self.context.stopped() => Some(Outcome::Shutdown),
+            row = self.read_until_answered() => self.judge(row, held, spec).await,
+        }
+    }
+
+    async fn read_until_answered(&self) -> Row {
         loop {
-            let error = match self.read_row().await {
-                Ok(row) => return self.judge(row, held, spec).await,
-                Err(error) => error,
-            };
-            self.trouble(&error);
-            tokio::select! {
-                biased;
-                () = held.context.guard.dropped() => return Some(Outcome::LeaseDropped),
-                () = self.context.stopped() => return Some(Outcome::Shutdown),
-                () = sleep(Duration::from_secs(1)) => {}
+            match self.read_row().await {
+                Ok(row) => return row,
+                Err(error) => self.trouble(&error),
             }
+            sleep(Duration::from_secs(1)).await;
         }
     }
 
