@@ -12,9 +12,9 @@ use std::time::Duration;
 /// How long one attempt and one whole request of the lease path may take: a late answer is no better than none.
 const LEASE_ATTEMPT: Duration = Duration::from_millis(1_000);
 const LEASE_OPERATION: Duration = Duration::from_millis(2_000);
-/// The same for everything else.
-const ATTEMPT: Duration = Duration::from_millis(3_000);
-const OPERATION: Duration = Duration::from_millis(8_000);
+/// The same for everything else, and for ECS.
+pub(super) const ATTEMPT: Duration = Duration::from_millis(3_000);
+pub(super) const OPERATION: Duration = Duration::from_millis(8_000);
 
 /// The HTTP client of every SDK client: TLS by rustls with ring, as the sockets have it.
 #[must_use]

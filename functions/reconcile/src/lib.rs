@@ -87,8 +87,7 @@ impl Reconcile {
         let clock: SharedClock = Arc::new(SystemClock);
         let clients = DynamoClients::new(aws_sdk_dynamodb::config::Builder::from(&config), clock.clone());
         let queue = |url| Queue::new(aws_sdk_sqs::config::Builder::from(&config), url);
-        let fleet =
-            settings.fleet.map(|(cluster, service)| Fleet::new(aws_sdk_ecs::Client::new(&config), cluster, service));
+        let fleet = settings.fleet.map(|(cluster, service)| Fleet::connect(&config, cluster, service));
         Self {
             store: Store::new(clients, settings.tables),
             claims: queue(settings.claims_queue_url),
