@@ -291,7 +291,7 @@ impl Protocol {
             timing = Timing { compare_ms: 0, margin_ms: 0, heartbeat_ms: 0, ..timing };
         }
         let row = product::row(c, found);
-        let mut decision = sweep::row(&row, known.view(), self.now(state), &timing, self.repairs.rules);
+        let mut decision = sweep::row(&row, known.view(), false, self.now(state), &timing, self.repairs.rules);
         if !self.repairs.sweep_marks_live_owners {
             decision.actions.retain(|action| !matches!(action, desired::Action::Mark(_)));
         }

@@ -84,12 +84,12 @@ fn expired_owner_ms(now: Now, timing: &Timing) -> u64 {
 }
 
 /// Up to which expiry `by_expiry` shows rows that may be taken: free ones, and where rows are leased by themselves, owned ones too. An
-/// outage of the store lets all leases of rows run out: while one is suspected (`in_doubt`) only what is free (0) counts, and owners renew first.
+/// outage lets all leases of rows run out: while `store_may_have_been_away` only what is free (0) counts, and owners renew first.
 #[must_use]
-pub fn index_until_ms(in_doubt: bool, now: Now, timing: &Timing) -> u64 {
+pub fn index_until_ms(store_may_have_been_away: bool, now: Now, timing: &Timing) -> u64 {
     match timing.scope {
         LeaseScope::Worker => now.lower_ms,
-        LeaseScope::Connection if in_doubt => 0,
+        LeaseScope::Connection if store_may_have_been_away => 0,
         LeaseScope::Connection => expired_owner_ms(now, timing),
     }
 }
@@ -178,6 +178,18 @@ mod tests {
         assert_eq!(condition(&lease(Some("w"), Some(99_000))), None, "taken because its session is over");
         assert_eq!(condition(&lease(Some("me"), Some(90_000))), None);
         assert_eq!(condition(&lease(None, Some(0))), Some(100_000));
+    }
+
+    #[test]
+    fn the_index_shows_what_is_due_and_after_an_outage_no_row_whose_owner_may_live() {
+        for (scope, away, until_ms) in [
+            (LeaseScope::Worker, false, 100_000),
+            (LeaseScope::Worker, true, 100_000),
+            (LeaseScope::Connection, false, 97_000),
+            (LeaseScope::Connection, true, 0),
+        ] {
+            assert_eq!(index_until_ms(away, NOW, &timing(scope)), until_ms, "{scope:?}, away: {away}");
+        }
     }
 
     #[test]

@@ -2,12 +2,13 @@
 #![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use leasehold::aws::Store;
+use leasehold::aws::queues::Queue;
 use leasehold::aws::sdk::DynamoClients;
 use leasehold::decide::acquire::{Acquire, Expected};
 use leasehold::decide::scope::LeaseScope;
 use leasehold::model::{ConnectionId, SessionId, SessionState};
 use leasehold_local::engine::clients;
-use leasehold_local::faults::{Fault, SmallPages};
+use leasehold_local::faults::{Call, Fault, Faulty, SmallPages};
 use leasehold_reconcile::Reconcile;
 use leasehold_tests::{ONE_MINUTE_MS, World};
 use serde_json::{Value, json};
@@ -173,11 +174,6 @@ async fn the_sweep_stamps_a_row_ahead_and_it_is_claimed_when_it_is_free() {
     world.pass(80).await;
     assert_eq!(world.take_claims().await, claims(&["a"]), "the delayed claim");
     world.tick().await;
-    if world.timing.scope == LeaseScope::Connection {
-        // There the index holds owned rows as well: after a gap between looks, times that are past count at the next turn only.
-        assert!(world.take_claims().await.is_empty());
-        world.live(&[], 30).await;
-    }
     assert_eq!(world.take_claims().await, claims(&["a"]), "and the index shows it");
 }
 
@@ -298,6 +294,73 @@ async fn claims_for_a_dead_worker_go_on_where_the_last_run_ended() {
     let once: Vec<(String, u64)> = ids.into_iter().map(|id| (id, 1)).collect();
     assert_eq!(claimed, BTreeMap::from_iter(once));
     assert_eq!(world.session(&w2).await.unclaimed_from, None);
+}
+
+/// SQS is away while a dead worker's rows are claimed.
+#[tokio::test(start_paused = true)]
+async fn claims_that_could_not_be_sent_are_sent_by_the_next_run() {
+    let world = World::new().await;
+    let (w1, w2) = (world.register("w1", None).await, world.register("w2", None).await);
+    let ids = ["a", "b", "c", "d"];
+    for id in ids {
+        owned(&world, id, &w2, "STARTED").await;
+    }
+    world.live(&[&w1, &w2], 20).await;
+    world.take_claims().await;
+    world.table().end(&w2, "shut down", world.now_ms()).await.unwrap();
+    let away = Arc::new(|call: &Call<'_>| (call.operation == "SendMessageBatch").then_some(Fault::Http500));
+    let sqs = Faulty::new(world.queues.clone(), world.clock.clone(), away);
+    let claims_away = Queue::new(clients::sqs_config(sqs, Some(world.time)), &world.urls.claims);
+    let function = Reconcile { claims: claims_away, ..world.reconcile() };
+    let tick = json!({ "Records": [{ "messageId": "1", "body": leasehold_reconcile::tick_body() }] });
+    assert!(function.handle(tick, ONE_MINUTE_MS).await.is_err());
+    assert_eq!(world.session(&w2).await.unclaimed_from.as_deref(), Some(""), "the place stays");
+    world.tick().await;
+    assert_eq!(world.take_claims().await, claims(&ids), "at once, not at their turns");
+    assert_eq!(world.session(&w2).await.unclaimed_from, None);
+}
+
+/// A row whose own lease ends at `expires_at_ms`.
+async fn leased(world: &World, id: &str, owner: &SessionId, expires_at_ms: u64) {
+    owned(world, id, owner, "STARTED").await;
+    world.set(id, "lease_expires_at_ms", &expires_at_ms.to_string()).await;
+}
+
+/// Where rows are leased by themselves, both indexes show those of a dead worker.
+#[tokio::test(start_paused = true)]
+async fn a_row_that_both_indexes_show_is_claimed_once_a_turn_and_counted_once() {
+    let world = World::of(LeaseScope::Connection).await;
+    let (w1, w2) = (world.register("w1", None).await, world.register("w2", None).await);
+    for id in ["a", "b"] {
+        leased(&world, id, &w2, world.now_ms() + 20_000).await;
+    }
+    world.tick().await;
+    world.table().end(&w2, "test", world.now_ms()).await.unwrap();
+    world.live(&[&w1], 30).await;
+    world.take_claims().await;
+    world.live(&[&w1], 30).await;
+    assert_eq!(world.take_claims().await, claims(&["a", "b"]), "each once in thirty seconds");
+    let others: Vec<ConnectionId> = (0..3).map(|number| ConnectionId::new(format!("x{number}")).unwrap()).collect();
+    world.queue(&world.urls.claims).send_claims(&others, 0).await.unwrap();
+    world.live(&[&w1], 30).await;
+    assert_eq!(world.take_claims().await, claims(&["x0", "x1", "x2"]), "three in the queue are more than two rows");
+}
+
+/// Ticks queue down: only the minute's schedule runs.
+#[tokio::test(start_paused = true)]
+async fn a_row_whose_lease_is_past_is_found_though_looks_are_a_minute_apart() {
+    let world = World::of(LeaseScope::Connection).await;
+    let w1 = world.register("w1", None).await;
+    leased(&world, "a", &w1, world.now_ms()).await;
+    for look in 0..3 {
+        for _ in 0..12 {
+            world.pass(5).await;
+            assert!(world.renew(&w1).await);
+        }
+        world.tick().await;
+        let expected: &[&str] = if look == 0 { &[] } else { &["a"] };
+        assert_eq!(world.take_claims().await, claims(expected), "look {look}");
+    }
 }
 
 /// A page of the index holds thousands of rows, and time is looked at within it.

@@ -50,12 +50,14 @@ impl Run<'_> {
         }
     }
 
-    /// Returns whether there was time for the whole page.
+    /// Returns whether the whole page was done. Where time ends, or claims cannot be sent, the next run goes on from what is noted.
     async fn over_page(&mut self, page: &Page, session: &Session, turns: Turns, looked: &Looked) -> bool {
         let mut rest = page.items.as_slice();
         loop {
             let (rows, others) = rest.split_at(rest.len().min(AT_ONCE));
-            self.over_rows(rows, session, turns, looked).await;
+            if !self.over_rows(rows, session, turns, looked).await {
+                return false;
+            }
             let place = if others.is_empty() { page.next_key(attr::PK) } else { rows.last().and_then(pk_of) };
             if session.unclaimed_from.is_some() {
                 let outcome = self.store.note_unclaimed(&session.id, place).await;
@@ -71,27 +73,25 @@ impl Run<'_> {
         }
     }
 
-    async fn over_rows(&mut self, items: &[Item], session: &Session, turns: Turns, looked: &Looked) {
+    /// Returns whether all claims that are sent at once were.
+    async fn over_rows(&mut self, items: &[Item], session: &Session, turns: Turns, looked: &Looked) -> bool {
         let (mut claims, mut reads) = (Vec::new(), Vec::new());
         let unclaimed = session.unclaimed_from.is_some();
         for item in items {
             match index_row(item, unclaimed, turns) {
                 Ok(IndexRow::Claim(id)) => claims.push(id),
-                Ok(IndexRow::Read(id)) => {
-                    reads.push(id);
-                    continue;
-                }
-                Ok(IndexRow::Wait) => {}
-                Err(error) => {
-                    self.bad_key(&error);
-                    continue;
-                }
+                Ok(IndexRow::Read(id)) => reads.push(id),
+                Ok(IndexRow::Wait(id)) => _ = self.pending.see(&id, false),
+                Err(error) => self.bad_key(&error),
             }
-            self.pending.over_rows += 1;
         }
+        let mut sent = true;
         if unclaimed {
             // Nobody has claimed these, and somebody waits for each: they are not held up by what is in the queue.
-            self.claim("claim for an over session", &claims, "its owner is over").await;
+            sent = self.claim("claim for an over session", &claims, "its owner is over").await;
+            for id in &claims {
+                self.pending.see(id, sent);
+            }
         } else {
             self.wait_for_the_queue(claims);
         }
@@ -103,6 +103,7 @@ impl Run<'_> {
             plans.push(Plan { id, decision: read_row(&row, &session.id, now, &self.function.timing) });
         }
         self.apply("reap", &plans, now).await;
+        sent
     }
 
     /// Reads rows consistently; those that cannot be read now are left to the next run.
@@ -149,7 +150,8 @@ impl Run<'_> {
             if !self.has_time() {
                 break;
             }
-            let outcome = self.store.by_expiry(index_until_ms(looked.in_doubt, self.now(looked), &timing), from).await;
+            let until_ms = index_until_ms(looked.store_may_have_been_away, self.now(looked), &timing);
+            let outcome = self.store.by_expiry(until_ms, from).await;
             let Some(page) = self.note("read by_expiry", outcome) else { break };
             self.summary.unowned += page.items.len() as u64;
             let claims = self.with_turns(&page.items, looked.turns);
@@ -166,16 +168,19 @@ impl Run<'_> {
         for item in items {
             match key_of(item) {
                 Ok(id) if turns.has(id.as_str()) => ids.push(id),
-                Ok(_) => {}
+                Ok(id) => _ = self.pending.see(&id, false),
                 Err(error) => self.bad_key(&error),
             }
         }
         ids
     }
 
-    fn wait_for_the_queue(&mut self, mut claims: Vec<ConnectionId>) {
-        claims.truncate(MAX_WAITING.saturating_sub(self.pending.claims.len()));
-        self.pending.claims.append(&mut claims);
+    fn wait_for_the_queue(&mut self, claims: Vec<ConnectionId>) {
+        for id in claims {
+            if self.pending.see(&id, true) && self.pending.claims.len() < MAX_WAITING {
+                self.pending.claims.push(id);
+            }
+        }
     }
 
     /// Sends what waits for it, unless the queue holds more claims than there are rows: workers are behind then, and more claims would not
@@ -185,7 +190,7 @@ impl Run<'_> {
         if claims.is_empty() {
             return;
         }
-        let rows = self.pending.over_rows + self.summary.unowned;
+        let rows = self.pending.rows();
         let outcome = self.function.claims.depth().await;
         let Some(depth) = self.note("read the depth of claims", outcome) else { return };
         if depth > rows {

@@ -9,10 +9,13 @@ use leasehold::decide::desired::{Plan, Row};
 use leasehold::decide::lease_time::Now;
 use leasehold::decide::reconcile::{Turns, over};
 use leasehold::model::{ConnectionId, Session, SessionId};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What is kept of the remaining time for the answer, in ms.
 const RESERVE_MS: u64 = 2_000;
+
+/// So many rows are remembered by a run; of more, some may be claimed twice.
+const MAX_SEEN: usize = 200_000;
 
 /// What the look at the sessions leaves to the other parts.
 pub(crate) struct Looked {
@@ -24,8 +27,8 @@ pub(crate) struct Looked {
     pub turns: Turns,
     /// The same for what only runs of a minute look at: since the last of these.
     pub minute_turns: Turns,
-    /// Everybody is silent, or was of late: the store may have been away.
-    pub in_doubt: bool,
+    /// As [`leasehold::decide::reconcile::Look::store_may_have_been_away`].
+    pub store_may_have_been_away: bool,
     /// Lease time at the look.
     pub now: Now,
 }
@@ -42,8 +45,31 @@ impl Looked {
 pub(crate) struct Pending {
     /// Rows that have their turn: of over sessions, and those that nobody owns.
     pub claims: Vec<ConnectionId>,
-    /// All STARTED rows of over sessions that this run saw.
-    pub over_rows: u64,
+    /// STARTED rows of over sessions, and those that nobody owns, that this run saw, each once, and whether this run claims it. Where rows
+    /// are leased by themselves, both indexes show those of a dead worker.
+    seen: BTreeMap<ConnectionId, bool>,
+    /// Those beyond what is remembered.
+    more: u64,
+}
+
+impl Pending {
+    /// Notes a row that an index shows, and whether it is claimed. Returns whether nobody has claimed it before, in this run.
+    pub(crate) fn see(&mut self, id: &ConnectionId, claimed: bool) -> bool {
+        if let Some(before) = self.seen.get_mut(id) {
+            return !std::mem::replace(before, *before || claimed);
+        }
+        if self.seen.len() == MAX_SEEN {
+            self.more += 1;
+        } else {
+            self.seen.insert(id.clone(), claimed);
+        }
+        true
+    }
+
+    /// How many rows there are.
+    pub(crate) fn rows(&self) -> u64 {
+        self.seen.len() as u64 + self.more
+    }
 }
 
 /// One run.
@@ -137,18 +163,20 @@ impl<'a> Run<'a> {
         complete
     }
 
-    /// Sends claims at once.
-    pub(crate) async fn claim(&mut self, part: &'static str, ids: &[ConnectionId], why: &str) {
+    /// Sends claims at once. Returns whether all were sent.
+    pub(crate) async fn claim(&mut self, part: &'static str, ids: &[ConnectionId], why: &str) -> bool {
         if ids.is_empty() {
-            return;
+            return true;
         }
         for id in ids {
             tracing::info!(event = "claim", connection = %id, why);
         }
         let outcome = self.function.claims.send_claims(ids, 0).await;
-        if self.note(part, outcome).is_some() {
+        let sent = self.note(part, outcome).is_some();
+        if sent {
             self.summary.claimed += ids.len() as u64;
         }
+        sent
     }
 
     /// Reads the sessions of these rows' owners, as far as they are not known yet.

@@ -44,8 +44,8 @@ impl Run<'_> {
             memory.last_minute_ms = memory.last_look_ms;
         }
         self.remember(&memory).await;
-        let in_doubt = look.all_silent || now.lower_ms < look.looks.grace_until_ms;
-        Ok(Looked { sessions, memory, turns, minute_turns, in_doubt, now })
+        let store_may_have_been_away = look.store_may_have_been_away;
+        Ok(Looked { sessions, memory, turns, minute_turns, store_may_have_been_away, now })
     }
 
     /// Notes which rows cannot be read, and fences those that could not be for long enough; returns these.

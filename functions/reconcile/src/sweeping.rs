@@ -64,7 +64,8 @@ impl Run<'_> {
         for (id, row) in rows {
             self.count_unreadable(&id, &row);
             if let Some(owner) = owners.view(row.owner()) {
-                let decision = sweep::row(&row, owner, now, &self.function.timing, self.function.rules);
+                let (timing, rules) = (&self.function.timing, self.function.rules);
+                let decision = sweep::row(&row, owner, looked.store_may_have_been_away, now, timing, rules);
                 if !(is_claim(&decision) && row.owner().is_some_and(|owner| looked.claims_now(owner))) {
                     plans.push(Plan { id, decision });
                 }

@@ -37,7 +37,7 @@ pub enum IndexRow {
     /// Claim it.
     Claim(ConnectionId),
     /// Claim it at another turn.
-    Wait,
+    Wait(ConnectionId),
     /// Read it: it may have to be reaped.
     Read(ConnectionId),
 }
@@ -51,7 +51,7 @@ pub fn index_row(item: &Item, unclaimed: bool, turns: Turns) -> Result<IndexRow,
     let state = fields::string(item, attr::DESIRED_STATE).ok().flatten();
     Ok(match state.as_deref() {
         Some(DesiredState::STARTED) if unclaimed || turns.has(id.as_str()) => IndexRow::Claim(id),
-        Some(DesiredState::STARTED) => IndexRow::Wait,
+        Some(DesiredState::STARTED) => IndexRow::Wait(id),
         _ => IndexRow::Read(id),
     })
 }

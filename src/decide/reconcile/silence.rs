@@ -74,6 +74,8 @@ pub struct Look {
     pub all_silent: bool,
     /// Some session is expired and was not fenced: a view of the fleet could end the doubt.
     pub in_doubt: bool,
+    /// The store may have been away of late, so that rows which are leased by themselves may have expired under live owners: these renew first.
+    pub store_may_have_been_away: bool,
 }
 
 /// Looks at the sessions.
@@ -91,11 +93,13 @@ pub fn look(
     let all_silent = silent > 0 && silent == active.len();
     let grace_until_ms = grace_until(active.len(), silent, looks, now, timing);
     let doubt = Doubt { all_silent, grace: now.lower_ms < grace_until_ms };
+    let away = all_silent || (doubt.grace && (silent > 0 || !begins_anew(looks, now)));
     let mut out = Look {
         actions: Vec::new(),
         looks: Looks { last_look_ms: now.lower_ms, grace_until_ms },
         all_silent,
         in_doubt: false,
+        store_may_have_been_away: away,
     };
     for session in active {
         let action = judge(session, doubt, evidence, now, timing);
@@ -130,6 +134,12 @@ fn grace_until(active: usize, silent: usize, looks: Looks, now: Now, timing: &Ti
         return looks.grace_until_ms.max(now.lower_ms + timing.suspect_ms);
     }
     looks.grace_until_ms
+}
+
+/// Whether grace was on at the last look and has run out since. Begun anew by a gap alone, it says no more than that looks are apart as a rule,
+/// as where ticks queue down: doubt would never end.
+fn begins_anew(looks: Looks, now: Now) -> bool {
+    looks.last_look_ms < looks.grace_until_ms && looks.grace_until_ms <= now.lower_ms
 }
 
 #[derive(Clone, Copy)]

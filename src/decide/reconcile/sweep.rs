@@ -3,9 +3,9 @@
 use crate::decide::acquire::OwnerView;
 use crate::decide::desired::{Action, Decision, Row, is_too_far_ahead, of_over_owner, unowned, unreadable};
 use crate::decide::lease_time::Now;
-use crate::decide::scope::{hears_by_itself, owner_is_over};
+use crate::decide::scope::{has_expired, hears_by_itself};
 use crate::decide::timing::{Rules, Timing};
-use crate::model::{Connection, ObservedState};
+use crate::model::{Connection, Lease, ObservedState};
 
 /// Pages a run while the size of the table is not known.
 const PAGES_AT_FIRST: u64 = 10;
@@ -19,17 +19,26 @@ pub fn pages(table_pages: u64, timing: &Timing) -> u64 {
     if table_pages == 0 { PAGES_AT_FIRST } else { table_pages.div_ceil(runs) }
 }
 
-/// Decides about a row of a consistent scan; `owner` is what a consistent read shows of its owner.
+/// Decides about a row of a consistent scan; `owner` is what a consistent read shows of its owner. While `store_may_have_been_away` no
+/// row's own lease counts as past: its owner renews first.
 #[must_use]
-pub fn row(row: &Row, owner: OwnerView<'_>, now: Now, timing: &Timing, rules: Rules) -> Decision {
+pub fn row(
+    row: &Row,
+    owner: OwnerView<'_>,
+    store_may_have_been_away: bool,
+    now: Now,
+    timing: &Timing,
+    rules: Rules,
+) -> Decision {
+    let is_over = |lease: &Lease| {
+        owner.is_over(now, timing, rules) || (!store_may_have_been_away && has_expired(lease, now, timing))
+    };
     match row {
         Row::Gone => Decision::new(vec![], "the row is gone"),
         Row::Unreadable { .. } => unreadable(row, owner.is_over(now, timing, rules)),
         Row::Readable { row, fault } => match &row.lease.owner {
             None => swept_unowned(row, fault.as_deref(), now, timing),
-            Some(_) if owner_is_over(&row.lease, owner, now, timing, rules) => {
-                of_over_owner(row, fault.as_deref(), now, timing)
-            }
+            Some(_) if is_over(&row.lease) => of_over_owner(row, fault.as_deref(), now, timing),
             Some(_) if hears_by_itself(&row.lease, timing) => leased_by_itself(row, now, timing),
             Some(session) => match neglected(row, now, timing) {
                 Some(why) => Decision::new(vec![Action::Mark(session.clone())], why),

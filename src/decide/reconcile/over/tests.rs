@@ -38,7 +38,7 @@ fn started_rows_are_claimed_at_once_when_fresh_and_in_their_turn_otherwise() {
     let nobody = Turns::since(HOUR_MS, HOUR_MS, &timing);
     let id = ConnectionId::new("a").unwrap();
     assert_eq!(index_row(&row(true, "w1"), true, nobody), Ok(IndexRow::Claim(id.clone())));
-    assert_eq!(index_row(&row(true, "w1"), false, nobody), Ok(IndexRow::Wait));
+    assert_eq!(index_row(&row(true, "w1"), false, nobody), Ok(IndexRow::Wait(ConnectionId::new("a").unwrap())));
     let all = Turns::since(0, HOUR_MS, &timing);
     assert_eq!(index_row(&row(true, "w1"), false, all), Ok(IndexRow::Claim(id.clone())));
     assert_eq!(index_row(&row(false, "w1"), false, nobody), Ok(IndexRow::Read(id)));

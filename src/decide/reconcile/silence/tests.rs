@@ -212,6 +212,33 @@ fn the_first_look_ever_and_one_after_a_gap_suspect_before_they_fence() {
     }
 }
 
+/// Ticks queue down: only the minute's schedule runs.
+#[test]
+fn looks_that_are_far_apart_as_a_rule_are_no_doubt_about_rows_while_nobody_is_silent() {
+    let mut fleet = Fleet::of(&["a", "b", "c"]);
+    let away = |fleet: &mut Fleet, seconds: u64, renewing: &[&str]| {
+        renewing.iter().for_each(|id| fleet.renew(id, seconds - 3));
+        fleet.look(seconds).store_may_have_been_away
+    };
+    assert!(away(&mut fleet, 1_060, &["a", "b", "c"]), "the first gap may have been an outage");
+    for seconds in [1_120, 1_180, 1_240] {
+        assert!(!away(&mut fleet, seconds, &["a", "b", "c"]), "at {seconds}");
+    }
+    assert!(away(&mut fleet, 1_300, &["a", "b"]), "somebody is silent");
+}
+
+#[test]
+fn after_an_outage_rows_are_in_doubt_until_grace_has_run_out_though_nobody_is_silent_any_more() {
+    let mut fleet = Fleet::of(&["a", "b", "c"]);
+    for seconds in [1_010, 1_020, 1_030] {
+        assert_eq!(fleet.look(seconds).store_may_have_been_away, seconds > 1_010);
+    }
+    for (seconds, away) in [(1_040, true), (1_050, false), (1_060, false)] {
+        ["a", "b", "c"].iter().for_each(|id| fleet.renew(id, seconds - 1));
+        assert_eq!(fleet.look(seconds).store_may_have_been_away, away, "at {seconds}");
+    }
+}
+
 #[test]
 fn a_reported_task_is_fenced_at_once_even_where_all_are_silent() {
     let mut fleet = Fleet::of(&["a", "b"]);

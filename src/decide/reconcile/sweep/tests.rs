@@ -3,6 +3,7 @@ use crate::decide::acquire::Expected;
 use crate::decide::scope::LeaseScope;
 use crate::model::spec::minimal_item;
 use crate::model::{AttributeValue, ConnectionId, Item, Session, SessionId};
+use std::cell::Cell;
 
 const NOW: Now = Now { lower_ms: 1_000_000, upper_ms: 1_002_000 };
 
@@ -27,7 +28,7 @@ fn live() -> Session {
 }
 
 fn swept(item: &Item, owner: OwnerView<'_>) -> Vec<Action> {
-    row(&Row::read(Some(item)), owner, NOW, &Timing::default(), Rules::default()).actions
+    row(&Row::read(Some(item)), owner, false, NOW, &Timing::default(), Rules::default()).actions
 }
 
 const CLAIM: Action = Action::Claim { delay_ms: 0 };
@@ -106,11 +107,12 @@ fn a_free_row_that_is_stamped_years_ahead_is_stamped_anew() {
 #[test]
 fn a_row_that_is_leased_by_itself_is_taken_when_its_lease_is_past_and_its_live_owner_gets_no_mark() {
     let timing = Timing { scope: LeaseScope::Connection, ..Timing::default() };
-    let session = live();
+    let (session, away) = (live(), Cell::new(false));
     let decide = |started, expires_at_ms| {
         let item =
             item(started, &[("lease_epoch", 7), ("lease_expires_at_ms", expires_at_ms)], &[("lease_owner", "w1")]);
-        row(&Row::read(Some(&item)), OwnerView::Session(&session), NOW, &timing, Rules::default()).actions
+        let (found, owner) = (Row::read(Some(&item)), OwnerView::Session(&session));
+        row(&found, owner, away.get(), NOW, &timing, Rules::default()).actions
     };
     // Past is the skew of 3 s after the expiry.
     assert_eq!(decide(true, NOW.lower_ms - 3_000), [CLAIM]);
@@ -123,4 +125,8 @@ fn a_row_that_is_leased_by_itself_is_taken_when_its_lease_is_past_and_its_live_o
     let owner = Some(SessionId::new("w1"));
     let restamp = Action::Restamp { owner, epoch: 7, expires_at_ms, free_at_ms: NOW.upper_ms + 20_000 };
     assert_eq!(decide(true, expires_at_ms), [restamp], "no such time would ever be past");
+    away.set(true);
+    for started in [true, false] {
+        assert_eq!(decide(started, NOW.lower_ms - 3_000), [], "its owner may live, and renews first");
+    }
 }
