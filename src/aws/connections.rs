@@ -210,11 +210,12 @@ impl Store {
         Ok(page(answer.items, answer.last_evaluated_key))
     }
 
-    /// One page of the STARTED rows that are free at `now_ms`, as the index has them.
+    /// One page of the STARTED rows whose time is `until_ms` or earlier, as the index has them: free ones, and owned ones that are leased by
+    /// themselves.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn by_expiry(&self, now_ms: u64, from: Option<SdkItem>) -> Result<Page, StoreError> {
+    pub async fn by_expiry(&self, until_ms: u64, from: Option<SdkItem>) -> Result<Page, StoreError> {
         let answer = self
             .clients
             .bulk
@@ -225,7 +226,7 @@ impl Store {
             .expression_attribute_names("#d", attr::DESIRED_STATE)
             .expression_attribute_names("#e", attr::LEASE_EXPIRES_AT_MS)
             .expression_attribute_values(":d", s(DesiredState::STARTED))
-            .expression_attribute_values(":e", n(now_ms))
+            .expression_attribute_values(":e", n(until_ms))
             .set_exclusive_start_key(from)
             .send()
             .await

@@ -28,7 +28,7 @@ pub enum Action {
         epoch: u64,
         /// The expiry, as read.
         expires_at_ms: u64,
-        /// When the row may be taken, in lease time.
+        /// The new expiry, in lease time: when a free row may be taken, or when its owner's lease of it ends.
         free_at_ms: u64,
     },
     /// Say on the row what is wrong with it.

@@ -213,7 +213,6 @@ mod tests {
         };
         let judge = |row: Option<&Connection>| refused_row_renewal(500, &SessionId::new("me"), 7, row);
         assert_eq!(judge(Some(&row(Some("me"), Some(500)))), RowRenewed::Yes);
-        assert_eq!(judge(Some(&row(Some("me"), Some(499)))), RowRenewed::TryAgain);
         assert_eq!(judge(Some(&row(Some("w"), Some(500)))), RowRenewed::Lost);
         assert_eq!(judge(Some(&row(None, Some(0)))), RowRenewed::Lost);
         assert_eq!(judge(None), RowRenewed::Lost);

@@ -7,11 +7,11 @@ use super::scope::LeaseScope;
 pub struct Timing {
     /// What is leased and renewed.
     pub scope: LeaseScope,
-    /// How long a session lives after a renewal.
+    /// How long a session lives after a renewal, and so does a row's own lease.
     pub lease_ms: u64,
-    /// How often a session renews.
+    /// How often a session renews, and each row that is leased by itself.
     pub heartbeat_ms: u64,
-    /// When a worker gives its own lease up, counted from before it sent the last renewal that succeeded.
+    /// When a worker gives its own lease, or a row's, up, counted from before it sent the last renewal that succeeded.
     pub give_up_ms: u64,
     /// What may remain between two estimates of lease time.
     pub max_clock_skew_ms: u64,
@@ -19,7 +19,7 @@ pub struct Timing {
     pub look_interval_ms: u64,
     /// How long a suspect has to move its heartbeat.
     pub suspect_ms: u64,
-    /// How long `hold` keeps sockets without a renewal.
+    /// How long `hold` keeps sockets past that, without a renewal.
     pub hold_max_ms: u64,
     /// How often a worker compares what it holds with `by_owner`.
     pub compare_ms: u64,

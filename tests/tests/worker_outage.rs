@@ -4,15 +4,17 @@
 use leasehold::decide::renewal::OnStoreOutage;
 use leasehold::model::SessionState;
 use leasehold_local::faults::Fault;
-use leasehold_tests::cluster::{Cluster, Worker, eventually, numbered, pass_ms};
+use leasehold_tests::cluster::{Cluster, Worker, eventually, is_renewal, is_row_renewal, numbered, pass_ms};
 use leasehold_tests::connector::{Script, What};
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const CONNECTIONS: usize = 90;
 const WORKERS: usize = 3;
 const AWAY_S: u64 = 60;
-/// What a worker takes within a second at most.
-const PACE: usize = 500;
+/// A heartbeat.
+const RENEWED_EVERY_S: u64 = 5;
 
 fn ids() -> Vec<String> {
     (0..CONNECTIONS).map(|number| format!("c{number}")).collect()
@@ -22,6 +24,8 @@ struct Outage {
     cluster: Cluster,
     workers: Vec<Worker>,
     published: u64,
+    /// Requests for renewals since the store is back.
+    renewals: Arc<AtomicU64>,
 }
 
 impl Outage {
@@ -40,7 +44,7 @@ impl Outage {
             cluster.upstreams.script(&id, Script { replay: Some(0), ..Script::default() });
             cluster.start_with(&id, &numbered()).await;
         }
-        let mut outage = Self { cluster, workers, published: 0 };
+        let mut outage = Self { cluster, workers, published: 0, renewals: Arc::default() };
         eventually("all are connected", 30_000, async || outage.open() == CONNECTIONS).await;
         outage.pass(30).await;
         outage
@@ -56,7 +60,13 @@ impl Outage {
 
     fn back(&self) {
         for worker in &self.workers {
-            worker.repair();
+            let renewals = self.renewals.clone();
+            worker.break_with(move |call| {
+                let (operation, request) = (call.operation, call.request);
+                let is = is_renewal(operation, request) || is_row_renewal(operation, request);
+                renewals.fetch_add(u64::from(is), Ordering::Relaxed);
+                None
+            });
         }
         self.cluster.world.repair();
     }
@@ -85,13 +95,33 @@ impl Outage {
         ids().iter().map(|id| self.cluster.upstreams.open_now(id)).sum()
     }
 
-    /// The most attempts of all workers within any second since `from_ms`.
-    fn most_attempts_in_a_second(&self, from_ms: u64) -> usize {
+    /// The most attempts of one worker within any 10 ms since `from_ms`.
+    fn most_attempts_in_10_ms(&self, from_ms: u64) -> usize {
         let log = self.cluster.upstreams.log();
-        let attempts = log.iter().filter(|event| matches!(event.what, What::Attempt { .. }) && event.at_ms >= from_ms);
-        let times: Vec<u64> = attempts.map(|event| event.at_ms).collect();
-        let within = |from: u64| times.iter().filter(|at| (from..from + 1_000).contains(*at)).count();
-        times.iter().map(|from| within(*from)).max().unwrap_or(0)
+        let most = self.workers.iter().map(|worker| {
+            let attempts = log.iter().filter(|event| event.worker == worker.name);
+            let attempts =
+                attempts.filter(|event| matches!(event.what, What::Attempt { .. }) && event.at_ms >= from_ms);
+            let times: Vec<u64> = attempts.map(|event| event.at_ms).collect();
+            let within = |from: u64| times.iter().filter(|at| (from..from + 10).contains(*at)).count();
+            times.iter().map(|from| within(*from)).max().unwrap_or(0)
+        });
+        most.max().unwrap_or(0)
+    }
+
+    /// Every lease has been renewed once a heartbeat since the store was back `seconds` ago, give or take one, or two at the beginning.
+    fn assert_renewals_are_no_storm(&self, seconds: u64) {
+        let rows = if self.cluster.world.timing.scope.renews_rows() { CONNECTIONS } else { 0 };
+        let leases = (WORKERS + rows) as u64;
+        let beats = self.renewals.load(Ordering::Relaxed) as f64 / leases as f64;
+        let expected = (seconds / RENEWED_EVERY_S) as f64;
+        assert!((expected - 2.0..=expected + 2.0).contains(&beats), "{beats} renewals of each of {leases} leases");
+    }
+
+    async fn active(&self) -> BTreeSet<String> {
+        let sessions = self.cluster.world.table().sessions().await.unwrap();
+        let active = sessions.into_iter().filter(|session| session.state == SessionState::Active);
+        active.map(|session| session.id.as_str().to_owned()).collect()
     }
 
     async fn fenced(&self) -> usize {
@@ -113,7 +143,7 @@ impl Outage {
 #[tokio::test(start_paused = true)]
 async fn with_hold_an_outage_of_a_minute_costs_nobody_a_socket_a_message_or_a_session() {
     let mut outage = Outage::begin(OnStoreOutage::Hold).await;
-    let before = outage.cluster.world.table().sessions().await.unwrap();
+    let before = outage.active().await;
     outage.away();
     for _ in 0..AWAY_S / 10 {
         outage.pass(10).await;
@@ -126,9 +156,9 @@ async fn with_hold_an_outage_of_a_minute_costs_nobody_a_socket_a_message_or_a_se
         assert_eq!(outage.cluster.upstreams.opens(&id).len(), 1, "{id} was never opened again");
     }
     outage.assert_complete().await;
-    assert_eq!((outage.fenced().await, outage.most_attempts_in_a_second(back_ms)), (0, 0));
-    let after = outage.cluster.world.table().sessions().await.unwrap();
-    assert_eq!(before.len(), after.len(), "and every session is the one it was");
+    assert_eq!((outage.fenced().await, outage.most_attempts_in_10_ms(back_ms)), (0, 0));
+    assert_eq!((outage.active().await, before.len()), (before, WORKERS), "and every session is the one it was");
+    outage.assert_renewals_are_no_storm(61);
 }
 
 #[tokio::test(start_paused = true)]
@@ -148,8 +178,9 @@ async fn with_close_no_socket_outlives_the_deadline_and_afterwards_nobody_storms
     }
     outage.assert_complete().await;
     assert_eq!(outage.fenced().await, 0, "each worker has ended its session itself");
-    let most = outage.most_attempts_in_a_second(back_ms);
-    assert!((1..=WORKERS * PACE).contains(&most), "{most} attempts in a second");
+    let most = outage.most_attempts_in_10_ms(back_ms);
+    assert!((1..20).contains(&most), "{most} attempts within 10 ms");
+    outage.assert_renewals_are_no_storm(91);
 }
 
 /// The store comes back between the deadline and the end of the lease: each worker still has its session, and takes everything again.
@@ -164,17 +195,9 @@ async fn a_lease_that_is_valid_again_takes_its_connections_again_one_after_the_o
     let back_ms = outage.cluster.now_ms();
     outage.pass(30).await;
     assert_eq!(outage.open(), CONNECTIONS);
-    let log = outage.cluster.upstreams.log();
-    for worker in &outage.workers {
-        let at = |wanted: &str| {
-            let attempts =
-                log.iter().filter(|event| event.worker == wanted && matches!(event.what, What::Attempt { .. }));
-            attempts.map(|event| event.at_ms).filter(|at_ms| *at_ms >= back_ms).collect::<Vec<u64>>()
-        };
-        let times = at(&worker.name);
-        // 30 connections within 60 ms: in any 10 ms about 5, and never all of them.
-        let most = times.iter().map(|from| times.iter().filter(|at| (*from..*from + 10).contains(*at)).count()).max();
-        assert!(most.unwrap_or(0) < 20, "{most:?} of {} attempts within 10 ms", times.len());
-    }
+    // 30 connections within 60 ms: in any 10 ms about 5, and never all of them.
+    let most = outage.most_attempts_in_10_ms(back_ms);
+    assert!((1..20).contains(&most), "{most} attempts within 10 ms");
+    outage.assert_renewals_are_no_storm(31);
     outage.assert_complete().await;
 }
