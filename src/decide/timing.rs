@@ -86,3 +86,14 @@ impl Default for Rules {
         Self { fence: true, epoch_conditions: true, local_deadline: true }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sessions_row_stays_longer_than_its_late_registration_can_take() {
+        // "Elements of an AWS API request signature": a request is refused 15 minutes after its time stamp. One that registers makes a row.
+        assert!(Timing::default().over_keep_ms > 15 * 60_000);
+    }
+}
