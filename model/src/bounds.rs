@@ -2,6 +2,7 @@
 
 use crate::properties::Promise;
 use crate::state::Budget;
+use leasehold::decide::scope::LeaseScope;
 
 mod named;
 
@@ -12,6 +13,8 @@ pub use named::{narrow, wide};
 pub struct Bounds {
     /// What they are called.
     pub name: &'static str,
+    /// What is leased.
+    pub scope: LeaseScope,
     /// Workers, alive at first.
     pub workers: u8,
     /// Connections.
@@ -69,6 +72,7 @@ impl Bounds {
     pub fn named(name: &'static str, last_step: u8, budget: Budget) -> Self {
         Self {
             name,
+            scope: LeaseScope::Worker,
             workers: 2,
             connections: 1,
             sessions: 4,
@@ -95,6 +99,12 @@ impl Bounds {
     pub fn except(mut self, promises: &[Promise]) -> Self {
         self.properties.retain(|promise| !promises.contains(promise));
         self
+    }
+
+    /// With rows that are leased by themselves.
+    #[must_use]
+    pub fn of_rows(self) -> Self {
+        Self { scope: LeaseScope::Connection, ..self }
     }
 
     /// With these faults.

@@ -175,6 +175,7 @@ impl Protocol {
             return self.kill(state, p);
         }
         self.work(state, p, Step::Renew(Way::Fast));
+        self.renew_rows(state, p);
         for c in self.connections() {
             let worker = state.workers[w];
             if worker.process == Process::Running && self.trust(state, p) == Trust::Valid {
@@ -183,6 +184,15 @@ impl Protocol {
         }
         if state.workers[w].marks.is_some() && state.workers[w].to_look == 0 {
             self.work(state, p, Step::RemoveMarks(Way::Fast));
+        }
+    }
+
+    fn renew_rows(&self, state: &mut State, p: u8) {
+        for c in self.connections() {
+            let held = state.workers[usize::from(p)].slots[usize::from(c)].held.is_some();
+            if held && self.timing.scope.renews_rows() {
+                self.work(state, p, Step::RenewRow(c, Way::Fast));
+            }
         }
     }
 
@@ -247,13 +257,17 @@ impl Protocol {
     fn no_index_shows(&self, state: &State, row: &Row) -> bool {
         match row.owner {
             None => row.epoch.is_none(),
+            // Its renewal hears of all, or its lease ends.
+            Some(owner) if row.expires_ms.is_some() && !self.is_over(state, owner) => false,
             Some(owner) => state.store.session(owner).is_none() || (!row.started && !self.is_over(state, owner)),
         }
     }
 
     /// What only a comparison or a change can find: a row that says CONNECTED, of a live owner that does not hold it.
     fn no_sweep_sees(&self, state: &State, c: u8, row: &Row) -> bool {
-        let Some(owner) = row.owner.filter(|owner| !self.is_over(state, *owner)) else { return false };
+        let Some(owner) = row.owner.filter(|owner| !self.is_over(state, *owner) && row.expires_ms.is_none()) else {
+            return false;
+        };
         let holds = |worker: &Worker| worker.session == owner && worker.slots[usize::from(c)].held.is_some();
         says_connected(row) && !state.workers.iter().any(holds)
     }
@@ -268,7 +282,7 @@ impl Protocol {
             }
             let spec_is_right = slot.spec == row.spec || world == World::Index;
             let is_owner = row.owner == Some(worker.session) && row.epoch == slot.held && spec_is_right;
-            if !is_owner || self.trust(state, p as u8) != Trust::Valid {
+            if !is_owner || self.slot_trust(state, p as u8, c) != Trust::Valid {
                 return false;
             }
             open += 1;

@@ -5,10 +5,11 @@ use crate::numbers::ms;
 use crate::product::{self, Known};
 use crate::protocol::{Action, Protocol, Way};
 use crate::state::{Event, FUNCTIONS, Process, Request, SESSIONS, SlowLook, State, Write, bit, insert, remove};
-use crate::store::Life;
+use crate::store::{Life, Row};
 use leasehold::decide::desired::{self, Seen, decide};
 use leasehold::decide::lease_time::Now;
 use leasehold::decide::reconcile::{IndexRow, Keep, Turns, over, sweep};
+use leasehold::decide::scope::index_until_ms;
 use leasehold::decide::timing::Timing;
 
 mod look;
@@ -201,8 +202,9 @@ impl Protocol {
                 desired::Action::Stamp { free_at_ms } => {
                     (0, Write::Stamp { connection: c, free_at_ms: ms(*free_at_ms) })
                 }
-                desired::Action::Restamp { epoch, expires_at_ms, free_at_ms, .. } => {
-                    state.store.restamp(c, ms(*epoch), ms(*expires_at_ms), ms(*free_at_ms));
+                desired::Action::Restamp { owner, epoch, expires_at_ms, free_at_ms } => {
+                    let owner = owner.as_ref().map(product::session_number);
+                    state.store.restamp(c, owner, ms(*epoch), ms(*expires_at_ms), ms(*free_at_ms));
                     continue;
                 }
                 // Every row of the model is usable.
@@ -262,12 +264,11 @@ impl Protocol {
         }
     }
 
-    /// As the index shows it: STARTED, no owner, and free by now.
+    /// As the index shows it: STARTED, and free by now, or leased by itself and past.
     pub(crate) fn unowned(&self, state: &mut State, c: u8) {
-        let now_ms = self.lease_time_ms(state);
-        let due = state.store.indexed(c).is_some_and(|row| {
-            row.started && row.owner.is_none() && row.expires_ms.is_some_and(|at_ms| at_ms <= now_ms)
-        });
+        let until_ms = ms(index_until_ms(self.store_may_have_been_away(state), self.now(state), &self.timing));
+        let due = |row: Row| row.started && row.expires_ms.is_some_and(|at_ms| at_ms <= until_ms);
+        let due = state.store.indexed(c).is_some_and(due);
         if due {
             state.claims |= bit(c);
         }
@@ -290,8 +291,8 @@ impl Protocol {
         if !self.repairs.sweep_stamps_ahead {
             timing = Timing { compare_ms: 0, margin_ms: 0, heartbeat_ms: 0, ..timing };
         }
-        let row = product::row(c, found);
-        let mut decision = sweep::row(&row, known.view(), false, self.now(state), &timing, self.repairs.rules);
+        let (row, away) = (product::row(c, found), self.store_may_have_been_away(state));
+        let mut decision = sweep::row(&row, known.view(), away, self.now(state), &timing, self.repairs.rules);
         if !self.repairs.sweep_marks_live_owners {
             decision.actions.retain(|action| !matches!(action, desired::Action::Mark(_)));
         }

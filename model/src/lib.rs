@@ -1,4 +1,4 @@
-//! The protocol of the `worker` scope as a checked model: every order of events within bounds, with stateright.
+//! The protocol in both scopes as a checked model: every order of events within bounds, with stateright.
 //!
 //! All decisions are the product's own (`leasehold::decide`); the model has the store's conditional writes and everything that can happen
 //! around them.

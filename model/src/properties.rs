@@ -77,7 +77,7 @@ fn one_socket(model: &Protocol, state: &State) -> bool {
         for p in 0..model.bounds.workers {
             let worker = &state.workers[usize::from(p)];
             let open = worker.process == Process::Running && worker.slots[usize::from(c)].socket;
-            served += usize::from(open && model.trust(state, p) == Trust::Valid);
+            served += usize::from(open && model.slot_trust(state, p, c) == Trust::Valid);
         }
         served <= 1
     })

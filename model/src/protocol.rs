@@ -56,7 +56,8 @@ impl Protocol {
     /// The protocol with all its repairs.
     #[must_use]
     pub fn new(bounds: Bounds) -> Self {
-        Self { bounds, repairs: Repairs::default(), timing: numbers::timing(), verified: Arc::default() }
+        let timing = Timing { scope: bounds.scope, ..numbers::timing() };
+        Self { bounds, repairs: Repairs::default(), timing, verified: Arc::default() }
     }
 
     /// The same without some of its repairs.

@@ -9,6 +9,12 @@ pub struct Repairs {
     pub rules: Rules,
     /// A renewal must carry a higher heartbeat number than the stored one.
     pub rising_heartbeat: bool,
+    /// A renewal of a row must carry a later expiry than the stored one.
+    pub rising_expiry: bool,
+    /// Who takes a row because its owner's lease of it is past requires that it still is.
+    pub taking_needs_expiry: bool,
+    /// A row is freed only from the owner that was read.
+    pub reap_checks_owner: bool,
     /// A renewal must find its session's row.
     pub renewal_needs_row: bool,
     /// A registration must not find its session's row.
@@ -50,6 +56,9 @@ impl Default for Repairs {
         Self {
             rules: Rules::default(),
             rising_heartbeat: true,
+            rising_expiry: true,
+            taking_needs_expiry: true,
+            reap_checks_owner: true,
             renewal_needs_row: true,
             registration_needs_absence: true,
             missing_owner_is_over: true,

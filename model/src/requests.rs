@@ -6,6 +6,7 @@ use crate::state::{Answer, Ending, FUNCTIONS, Process, Request, State, Write, bi
 use crate::store::{Observed, Row, Written};
 use leasehold::decide::acquire::{self, won_anyway};
 use leasehold::decide::renewal::{Renewed, Trust, refused_renewal};
+use leasehold::decide::scope::{RowRenewed, refused_row_renewal};
 
 /// What may become of a request under way.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -121,10 +122,16 @@ impl Protocol {
                 store.end(session);
             }
             Write::RemoveMarks { version } => store.remove_marks(session, version, repairs),
-            Write::Acquire { connection, expected, epoch, since_ms } => {
-                return match store.acquire(connection, session, &expected, epoch, since_ms) {
+            Write::Acquire { connection, expected, epoch, since_ms, expires_ms, .. } => {
+                return match store.acquire(connection, session, &expected, epoch, since_ms, expires_ms) {
                     Written::Applied(row) => Answer::Won(row),
                     Written::Refused(found) => judge_refused(connection, session, epoch, found),
+                };
+            }
+            Write::RenewRow { connection, epoch, expires_ms, .. } => {
+                return match store.renew_row(connection, session, epoch, expires_ms, repairs) {
+                    Written::Applied(row) => Answer::Seen(row),
+                    Written::Refused(found) => judge_row_renewal(connection, session, epoch, expires_ms, found),
                 };
             }
             Write::Release { connection, epoch } => {
@@ -140,7 +147,7 @@ impl Protocol {
                     return Answer::Lost(found.is_some_and(|row| row.owner == Some(session)));
                 }
             }
-            Write::Reap { connection, expected } => store.reap(connection, &expected),
+            Write::Reap { connection, expected } => store.reap(connection, &expected, repairs),
             Write::Mark { connection } => store.mark(session, connection, self.bounds.most_marks),
             Write::Stamp { connection, free_at_ms } => store.stamp(connection, free_at_ms),
         }
@@ -159,13 +166,16 @@ impl Protocol {
             (Write::Renew { .. }, Answer::Over) => self.lose_session(state, p),
             (Write::End, _) => self.ended(state, p),
             (Write::RemoveMarks { .. }, _) => state.workers[usize::from(p)].marks = None,
-            (Write::Acquire { connection, .. }, Answer::Won(row)) => self.won(state, p, connection, &row),
+            (Write::Acquire { connection, sent, .. }, Answer::Won(row)) => self.won(state, p, connection, &row, sent),
+            (Write::RenewRow { connection, epoch, sent, .. }, Answer::Seen(row)) => {
+                self.seen(state, p, connection, epoch, &row, sent);
+            }
             (Write::Acquire { connection, .. }, _) => {
                 state.claims &= !bit(connection);
                 self.drop_slot(state, p, connection);
             }
             (Write::Release { connection, .. }, Answer::Free(true)) => state.claims |= bit(connection),
-            (Write::Status { connection, .. }, Answer::Lost(names_me)) => {
+            (Write::Status { connection, .. } | Write::RenewRow { connection, .. }, Answer::Lost(names_me)) => {
                 self.drop_slot(state, p, connection);
                 if names_me {
                     state.workers[usize::from(p)].to_look |= bit(connection);
@@ -176,9 +186,9 @@ impl Protocol {
     }
 
     /// An acquire that came through. The row that it returned says what is opened.
-    fn won(&self, state: &mut State, p: u8, c: u8, row: &Row) {
+    fn won(&self, state: &mut State, p: u8, c: u8, row: &Row, sent: u8) {
         state.claims &= !bit(c);
-        let valid = self.trust(state, p) == Trust::Valid;
+        let valid = self.trust(state, p).max(self.row_trust(state, sent)) == Trust::Valid;
         let worker = &mut state.workers[usize::from(p)];
         let slot = &mut worker.slots[usize::from(c)];
         slot.socket = false;
@@ -188,8 +198,21 @@ impl Protocol {
             slot.held = row.epoch;
             worker.gave_up |= bit(c);
         } else if valid && row.started {
-            (slot.held, slot.spec) = (row.epoch, row.spec);
+            (slot.held, slot.spec, slot.renewed) = (row.epoch, row.spec, sent);
         } else {
+            worker.to_look |= bit(c);
+        }
+    }
+
+    /// A renewal of a row counts from before it was sent, and its answer is the row: what it asks for is looked at.
+    fn seen(&self, state: &mut State, p: u8, c: u8, epoch: u32, row: &Row, sent: u8) {
+        let worker = &mut state.workers[usize::from(p)];
+        let slot = &mut worker.slots[usize::from(c)];
+        if slot.held != Some(epoch) {
+            return;
+        }
+        slot.renewed = slot.renewed.max(sent);
+        if worker.ending == Ending::No && (!row.started || row.spec != slot.spec) {
             worker.to_look |= bit(c);
         }
     }
@@ -224,6 +247,17 @@ fn judge_refused(c: u8, me: u8, epoch: u32, found: Option<Row>) -> Answer {
     let wanted = acquire::Acquire { expected, epoch: epoch.into(), expires_at_ms: None, owners: Vec::new() };
     let found = product::connection(c, &row);
     if won_anyway(&wanted, &product::session_id(me), Some(&found)) { Answer::Won(row) } else { Answer::NotWon }
+}
+
+/// A refused renewal of a row, judged by the row that was there.
+fn judge_row_renewal(c: u8, me: u8, epoch: u32, sent_expires_ms: u32, found: Option<Row>) -> Answer {
+    let connection = found.map(|row| product::connection(c, &row));
+    let id = product::session_id(me);
+    match (refused_row_renewal(sent_expires_ms.into(), &id, epoch.into(), connection.as_ref()), found) {
+        (RowRenewed::Yes, Some(row)) => Answer::Seen(row),
+        (RowRenewed::TryAgain, _) => Answer::TryAgain,
+        (_, found) => Answer::Lost(found.is_some_and(|row| row.owner == Some(me))),
+    }
 }
 
 /// Whether a row says that its owner has opened it.

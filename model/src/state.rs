@@ -54,6 +54,8 @@ pub struct Slot {
     pub socket: bool,
     /// The spec that the acquire returned.
     pub spec: u8,
+    /// Where rows are leased by themselves: the step in which the last renewal of this one was sent that succeeded, or its acquire.
+    pub renewed: u8,
 }
 
 /// A worker.
@@ -115,6 +117,21 @@ pub enum Write {
         epoch: u32,
         /// Lease time.
         since_ms: u32,
+        /// The step in which it was decided.
+        sent: u8,
+        /// When the row's own lease ends, if it has one.
+        expires_ms: Option<u32>,
+    },
+    /// Of a connection's own lease, by its owner.
+    RenewRow {
+        /// The connection.
+        connection: u8,
+        /// The owner's epoch.
+        epoch: u32,
+        /// The step in which it was sent.
+        sent: u8,
+        /// When the lease ends.
+        expires_ms: u32,
     },
     /// Of a connection, by its owner.
     Release {
@@ -171,6 +188,8 @@ pub enum Answer {
     Done,
     /// The renewal counts.
     Renewed,
+    /// The renewal of a row counts, and shows it.
+    Seen(Row),
     /// The session is over.
     Over,
     /// Not applied, and the session is not over.

@@ -28,7 +28,7 @@ pub struct Row {
     pub owner: Option<u8>,
     /// The epoch.
     pub epoch: Option<u32>,
-    /// When a free row may be taken.
+    /// When a free row may be taken; where rows are leased by themselves, when an owner's lease ends.
     pub expires_ms: Option<u32>,
     /// The status.
     pub observed: Observed,
@@ -192,14 +192,34 @@ impl Store {
     }
 
     /// Takes a connection.
-    pub fn acquire(&mut self, c: u8, me: u8, expected: &Expected, epoch: u32, since_ms: u32) -> Written<Row> {
+    pub fn acquire(
+        &mut self,
+        c: u8,
+        me: u8,
+        expected: &Expected,
+        epoch: u32,
+        since_ms: u32,
+        expires_ms: Option<u32>,
+    ) -> Written<Row> {
         let Some(found) = self.row(c) else { return Written::Refused(None) };
         if !found.started || !expected.holds(&found) {
             return Written::Refused(Some(found));
         }
         self.witness.acquired(c, me, epoch);
         let observed = Observed::Connecting(since_ms);
-        let row = Row { owner: Some(me), epoch: Some(epoch), expires_ms: None, observed, ..found };
+        let row = Row { owner: Some(me), epoch: Some(epoch), expires_ms, observed, ..found };
+        self.put_row(c, row);
+        Written::Applied(row)
+    }
+
+    /// Renews a row's own lease, as its owner: a later expiry than the stored one.
+    pub fn renew_row(&mut self, c: u8, me: u8, epoch: u32, expires_ms: u32, repairs: &Repairs) -> Written<Row> {
+        let Some(found) = self.row(c) else { return Written::Refused(None) };
+        let rises = found.expires_ms.is_some_and(|at_ms| at_ms < expires_ms) || !repairs.rising_expiry;
+        if found.owner != Some(me) || found.epoch != Some(epoch) || !rises {
+            return Written::Refused(Some(found));
+        }
+        let row = Row { expires_ms: Some(expires_ms), ..found };
         self.put_row(c, row);
         Written::Applied(row)
     }
@@ -240,8 +260,9 @@ impl Store {
     }
 
     /// Frees a row that is not wanted: owner and epoch as read.
-    pub fn reap(&mut self, c: u8, expected: &Expected) {
-        if let Some(found) = self.row(c).filter(|row| !row.started && expected.holds(row)) {
+    pub fn reap(&mut self, c: u8, expected: &Expected, repairs: &Repairs) {
+        let holds = |row: &Row| expected.holds(row) || !repairs.reap_checks_owner;
+        if let Some(found) = self.row(c).filter(|row| !row.started && holds(row)) {
             let row = Row { owner: None, expires_ms: Some(0), observed: Observed::Stopped, ..found };
             self.put_row(c, row);
         }
@@ -254,9 +275,9 @@ impl Store {
         }
     }
 
-    /// Another time for a free row: no owner, epoch and expiry as read.
-    pub fn restamp(&mut self, c: u8, epoch: u32, expires_ms: u32, free_at_ms: u32) {
-        let as_read = |row: &Row| row.owner.is_none() && row.epoch == Some(epoch) && row.expires_ms == Some(expires_ms);
+    /// Another time for a row: owner, epoch and expiry as read.
+    pub fn restamp(&mut self, c: u8, owner: Option<u8>, epoch: u32, expires_ms: u32, free_at_ms: u32) {
+        let as_read = |row: &Row| row.owner == owner && row.epoch == Some(epoch) && row.expires_ms == Some(expires_ms);
         if let Some(found) = self.row(c).filter(as_read) {
             self.put_row(c, Row { expires_ms: Some(free_at_ms), ..found });
         }

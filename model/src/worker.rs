@@ -8,6 +8,7 @@ use crate::state::{Ending, Process, Request, Set, Slot, State, Worker, Write, bi
 use crate::store::Row;
 use leasehold::decide::acquire::{Acquire, ClaimStep, LookStep, on_claim, on_look};
 use leasehold::decide::renewal::Trust;
+use leasehold::decide::scope::row_expiry_ms;
 
 mod lease;
 
@@ -23,6 +24,8 @@ pub enum Step {
     Compare(u8),
     Open(u8, Way),
     Status(u8, Way),
+    RenewRow(u8, Way),
+    Release(u8, Way),
     RemoveMarks(Way),
     Close(u8),
     End(Way),
@@ -76,6 +79,7 @@ impl Protocol {
     fn slot_steps(&self, state: &State, p: u8, c: u8, actions: &mut Vec<Action>) {
         let worker = &state.workers[usize::from(p)];
         let slot = worker.slots[usize::from(c)];
+        self.row_steps(state, p, c, actions);
         let mut offer = |step| actions.push(Action::Worker(p, step));
         let unreleased = slot.held.is_none() && slot.socket;
         if slot.socket && (worker.ending == Ending::Closing || unreleased) {
@@ -108,6 +112,28 @@ impl Protocol {
         self.more_slot_steps(state, p, c, actions);
     }
 
+    /// Where rows are leased by themselves, each held one is renewed beside everything else, and released at a shutdown.
+    fn row_steps(&self, state: &State, p: u8, c: u8, actions: &mut Vec<Action>) {
+        let worker = &state.workers[usize::from(p)];
+        let slot = worker.slots[usize::from(c)];
+        if !self.timing.scope.renews_rows() || slot.held.is_none() || state.away_since.is_some() {
+            return;
+        }
+        let late = state.budget.late_requests > 0;
+        let mut ways = |step: fn(u8, Way) -> Step| {
+            actions.push(Action::Worker(p, step(c, Way::Fast)));
+            if late {
+                actions.push(Action::Worker(p, step(c, Way::Slow)));
+            }
+        };
+        let renews = |write: &Write| matches!(write, Write::RenewRow { connection, .. } if *connection == c);
+        match worker.ending {
+            Ending::No if !self.awaits(state, p, renews) => ways(Step::RenewRow),
+            Ending::Closing if !slot.socket && !self.is_busy(state, p, c) => ways(Step::Release),
+            _ => {}
+        }
+    }
+
     fn more_slot_steps(&self, state: &State, p: u8, c: u8, actions: &mut Vec<Action>) {
         if self.trust(state, p) != Trust::Valid {
             return;
@@ -125,7 +151,7 @@ impl Protocol {
                 offer(Step::ClaimTwice(c));
             }
         }
-        let Some(epoch) = slot.held else { return };
+        let Some(epoch) = slot.held.filter(|_| self.slot_trust(state, p, c) == Trust::Valid) else { return };
         if !slot.socket {
             offer(Step::Open(c, Way::Fast));
         } else {
@@ -169,6 +195,8 @@ impl Protocol {
                 is_split || self.tell(state, p, c, way)
             }
             Step::Status(c, way) => self.tell(state, p, c, way),
+            Step::RenewRow(c, way) => self.renew_row(state, p, c, way),
+            Step::Release(c, way) => self.release_at_the_end(state, p, c, way),
             Step::RemoveMarks(way) => {
                 let Some((version, _)) = state.workers[w].marks else { return false };
                 self.ask(state, p, Write::RemoveMarks { version }, way)
@@ -231,6 +259,21 @@ impl Protocol {
         worker.marks = Some((marks.version, ids));
     }
 
+    fn renew_row(&self, state: &mut State, p: u8, c: u8, way: Way) -> bool {
+        let Some(epoch) = state.workers[usize::from(p)].slots[usize::from(c)].held else { return false };
+        let Some(expires_ms) = row_expiry_ms(self.worker_now(state, p), &self.timing) else { return false };
+        let write = Write::RenewRow { connection: c, epoch, sent: state.step, expires_ms: ms(expires_ms) };
+        self.ask(state, p, write, way)
+    }
+
+    /// A row that is leased by itself is released by itself; its claim is sent with the others.
+    fn release_at_the_end(&self, state: &mut State, p: u8, c: u8, way: Way) -> bool {
+        let Some(epoch) = state.workers[usize::from(p)].slots[usize::from(c)].held else { return false };
+        self.drop_slot(state, p, c);
+        state.workers[usize::from(p)].gave_up |= bit(c);
+        self.release(state, p, c, epoch, way)
+    }
+
     fn claim(&self, state: &mut State, p: u8, c: u8, way: Way) -> bool {
         let worker = &state.workers[usize::from(p)];
         if worker.slots[usize::from(c)].held.is_some() {
@@ -266,8 +309,12 @@ impl Protocol {
             acquire.expected.epoch.map_or(1, |epoch| ms(epoch) + 1)
         };
         let since_ms = ms(self.worker_now(state, p).upper_ms);
-        let expected = product::expected(&acquire.expected);
-        self.ask(state, p, Write::Acquire { connection: c, expected, epoch, since_ms }, way)
+        let mut expected = product::expected(&acquire.expected);
+        if !self.repairs.taking_needs_expiry {
+            expected.expired_by_ms = None;
+        }
+        let (sent, expires_ms) = (self.row_step(state), acquire.expires_at_ms.map(ms));
+        self.ask(state, p, Write::Acquire { connection: c, expected, epoch, since_ms, sent, expires_ms }, way)
     }
 
     fn look(&self, state: &mut State, p: u8, c: u8, way: Way) -> bool {
@@ -304,7 +351,7 @@ impl Protocol {
             LookStep::Reacquire(acquire) if self.repairs.reacquire => self.acquire(state, p, c, &acquire, way),
             LookStep::Reacquire(_) => {
                 let row = row.unwrap_or(Row::written_by_hand(0));
-                let slot = Slot { held: row.epoch, socket: false, spec: row.spec };
+                let slot = Slot { held: row.epoch, socket: false, spec: row.spec, renewed: self.row_step(state) };
                 state.workers[usize::from(p)].slots[usize::from(c)] = slot;
                 way == Way::Fast
             }

@@ -189,3 +189,28 @@ fn without_the_session_in_its_name_a_series_is_shared_while_clocks_differ() {
     let bounds = Bounds { clock_error_ms: [10, 0], ..Bounds::named("made again, clocks apart", 0, budget) };
     is_needed(bounds, Promise::SeriesAreNotShared, |repairs| repairs.series_names_session = false);
 }
+
+#[test]
+fn a_reap_that_does_not_check_the_owner_frees_a_connection_that_is_open() {
+    let budget = Budget { late_requests: 1, kills: 1, births: 1, stops: 2, starts: 2, ..NOTHING };
+    let bounds = Bounds { task_reports: true, ..Bounds::named("late reap", 0, budget) };
+    is_needed(bounds, Promise::OneSocket, |repairs| repairs.reap_checks_owner = false);
+}
+
+#[test]
+fn without_a_rising_expiry_a_late_renewal_of_a_leased_row_makes_two_sockets() {
+    let bounds = Bounds::named("late renewal of a row", 4, Budget { late_requests: 1, ..NOTHING });
+    is_needed(bounds.of_rows(), Promise::OneSocket, |repairs| repairs.rising_expiry = false);
+}
+
+#[test]
+fn if_taking_a_leased_row_did_not_require_that_it_is_past_still_it_would_be_taken_from_an_owner_who_has_renewed() {
+    let bounds = Bounds { hold: true, ..Bounds::named("late acquire", 4, Budget { late_requests: 1, ..NOTHING }) };
+    is_needed(bounds.of_rows(), Promise::OneSocket, |repairs| repairs.taking_needs_expiry = false);
+}
+
+#[test]
+fn clocks_further_apart_than_the_allowance_make_two_sockets_of_a_leased_row() {
+    let bounds = Bounds { clock_error_ms: [-24_000, 0], ..Bounds::named("clocks beyond the allowance", 3, NOTHING) };
+    is_a_limit(bounds.of_rows(), Promise::OneSocket);
+}

@@ -6,7 +6,7 @@ use leasehold_model::bounds::narrow;
 use leasehold_model::check::check;
 use leasehold_model::protocol::Protocol;
 
-const EXPLORED: [&str; 24] = [
+const EXPLORED: [&str; 33] = [
     "late requests",
     "shutdown",
     "removed sessions",
@@ -31,6 +31,15 @@ const EXPLORED: [&str; 24] = [
     "outage, sockets held",
     "outage for workers only",
     "outage, sockets closed",
+    "leased rows, late requests",
+    "leased rows, a lease runs out",
+    "leased rows, suspension",
+    "leased rows, death",
+    "leased rows, shutdown",
+    "leased rows, stop and start",
+    "leased rows, change",
+    "leased rows, clocks within the allowance",
+    "leased rows, outage",
 ];
 
 fn breaks_nothing(name: &str) {
@@ -164,4 +173,49 @@ fn an_outage_for_workers_alone_fences_nobody() {
 #[test]
 fn an_outage_fences_nobody_while_sockets_are_closed_and_a_worker_dies() {
     breaks_nothing("outage, sockets closed");
+}
+
+#[test]
+fn leased_rows_with_requests_that_land_late_or_never_break_nothing() {
+    breaks_nothing("leased rows, late requests");
+}
+
+#[test]
+fn a_leased_row_that_is_not_renewed_in_time_is_taken_and_nothing_breaks() {
+    breaks_nothing("leased rows, a lease runs out");
+}
+
+#[test]
+fn leased_rows_of_a_suspended_worker_break_nothing() {
+    breaks_nothing("leased rows, suspension");
+}
+
+#[test]
+fn leased_rows_of_a_worker_that_dies_break_nothing() {
+    breaks_nothing("leased rows, death");
+}
+
+#[test]
+fn leased_rows_that_are_released_at_a_shutdown_break_nothing() {
+    breaks_nothing("leased rows, shutdown");
+}
+
+#[test]
+fn leased_rows_that_are_stopped_and_started_break_nothing() {
+    breaks_nothing("leased rows, stop and start");
+}
+
+#[test]
+fn a_leased_row_hears_of_its_changed_spec_though_the_event_is_lost() {
+    breaks_nothing("leased rows, change");
+}
+
+#[test]
+fn leased_rows_and_clocks_that_differ_by_the_allowance_break_nothing() {
+    breaks_nothing("leased rows, clocks within the allowance");
+}
+
+#[test]
+fn leased_rows_and_an_outage_with_sockets_held_break_nothing() {
+    breaks_nothing("leased rows, outage");
 }

@@ -11,6 +11,7 @@ pub fn narrow() -> Vec<Bounds> {
     all.extend(deaths());
     all.extend(people());
     all.extend(clocks_and_outages());
+    all.extend(leased_rows());
     all
 }
 
@@ -145,4 +146,29 @@ fn clocks_and_outages() -> Vec<Bounds> {
         Bounds { prompt: true, ..Bounds::named("outage, sockets closed", 9, Budget { kills: 1, ..outage }) }
             .and(Promise::NobodyIsFencedAlive),
     ]
+}
+
+/// Rows that are leased by themselves.
+fn leased_rows() -> Vec<Bounds> {
+    let n = NOTHING;
+    let late = Budget { late_requests: 1, ..n };
+    let all = vec![
+        Bounds {
+            owned_at_first: false,
+            ..Bounds::named("leased rows, late requests", 1, Budget { late_requests: 2, ..n })
+        },
+        Bounds::named("leased rows, a lease runs out", 4, late),
+        Bounds::named("leased rows, suspension", 4, Budget { pauses: 1, ..n }),
+        Bounds::named("leased rows, death", 3, Budget { kills: 1, births: 1, ..late }),
+        Bounds::named("leased rows, shutdown", 1, Budget { shutdowns: 1, lost_claims: 1, ..late }),
+        Bounds::named("leased rows, stop and start", 1, Budget { stops: 1, starts: 1, ..late }),
+        Bounds::named("leased rows, change", 1, Budget { changes: 1, lost_events: 1, ..late }),
+        Bounds {
+            clock_error_ms: [-3_000, 3_000],
+            ..Bounds::named("leased rows, clocks within the allowance", 5, Budget { kills: 1, ..n })
+        },
+        Bounds { prompt: true, hold: true, ..Bounds::named("leased rows, outage", 8, Budget { outages: 1, ..n }) }
+            .and(Promise::NobodyIsFencedAlive),
+    ];
+    all.into_iter().map(Bounds::of_rows).collect()
 }

@@ -7,7 +7,7 @@ use crate::protocol::Protocol;
 use crate::state::{Ending, Process, SESSIONS, SessionWrite, Set, SlowLook, State, Worker, bit};
 use crate::store::{Life, SessionRow};
 use leasehold::decide::lease_time::Now;
-use leasehold::decide::reconcile::{Evidence, Looks, SessionAction, look};
+use leasehold::decide::reconcile::{Evidence, Look, Looks, SessionAction, look};
 use leasehold::model::Session;
 
 impl Protocol {
@@ -19,8 +19,21 @@ impl Protocol {
         state.store.remember_look(decided.last_look_ms, decided.grace_until_ms);
     }
 
-    /// Reads the sessions and decides; asks ECS where its view can end a doubt.
     pub(super) fn decide_look(&self, state: &State, reported: Set) -> SlowLook {
+        let found = self.found(state, reported);
+        let mut writes: Vec<_> = found.actions.into_iter().map(session_write).collect();
+        writes.reverse();
+        let (last_look_ms, grace_until_ms) = (ms(found.looks.last_look_ms), ms(found.looks.grace_until_ms));
+        SlowLook { writes, last_look_ms, grace_until_ms }
+    }
+
+    /// Whether rows that are leased by themselves may have expired under owners who live, as a look sees it now.
+    pub(super) fn store_may_have_been_away(&self, state: &State) -> bool {
+        self.timing.scope.renews_rows() && self.found(state, 0).store_may_have_been_away
+    }
+
+    /// Reads the sessions and decides; asks ECS where its view can end a doubt.
+    fn found(&self, state: &State, reported: Set) -> Look {
         let now = self.now(state);
         let mut sessions = Vec::new();
         for session in 0..SESSIONS as u8 {
@@ -44,10 +57,7 @@ impl Protocol {
         if found.in_doubt && self.bounds.fleet_view {
             found = ask(Some(&running));
         }
-        let mut writes: Vec<_> = found.actions.into_iter().map(session_write).collect();
-        writes.reverse();
-        let (last_look_ms, grace_until_ms) = (ms(found.looks.last_look_ms), ms(found.looks.grace_until_ms));
-        SlowLook { writes, last_look_ms, grace_until_ms }
+        found
     }
 
     /// A session that has just renewed. Nothing is ever decided about it.

@@ -8,10 +8,30 @@ use leasehold::decide::renewal::{OnStoreOutage, Trust, trust};
 impl Protocol {
     /// How far a worker trusts its lease.
     pub(crate) fn trust(&self, state: &State, p: u8) -> Trust {
+        self.lease_trust(state, state.workers[usize::from(p)].renewed)
+    }
+
+    /// How far a lease is trusted that was last renewed in this step.
+    fn lease_trust(&self, state: &State, renewed: u8) -> Trust {
         let at = |step: u8| u64::from(step) * u64::from(STEP_MS);
         let policy = if self.bounds.hold { OnStoreOutage::Hold } else { OnStoreOutage::Close };
-        let renewed = state.workers[usize::from(p)].renewed;
         trust(at(renewed), at(state.step), policy, &self.timing, self.repairs.rules)
+    }
+
+    /// The same of a row's own lease; where rows have none, their session's is all there is.
+    pub(crate) fn row_trust(&self, state: &State, renewed: u8) -> Trust {
+        if self.timing.scope.renews_rows() { self.lease_trust(state, renewed) } else { Trust::Valid }
+    }
+
+    /// The step from which a row's own lease counts; always the same where rows have none.
+    pub(crate) fn row_step(&self, state: &State) -> u8 {
+        if self.timing.scope.renews_rows() { state.step } else { 0 }
+    }
+
+    /// How far a worker trusts what it holds a connection with.
+    pub(crate) fn slot_trust(&self, state: &State, p: u8, c: u8) -> Trust {
+        let renewed = state.workers[usize::from(p)].slots[usize::from(c)].renewed;
+        self.trust(state, p).max(self.row_trust(state, renewed))
     }
 
     /// A worker that runs looks at its deadline before anything else.
@@ -20,7 +40,7 @@ impl Protocol {
             return;
         }
         match self.trust(state, p) {
-            Trust::Valid | Trust::Holding => {}
+            Trust::Valid | Trust::Holding => self.mind_rows(state, p),
             Trust::Dropped => {
                 let worker = &mut state.workers[usize::from(p)];
                 if worker.ending == Ending::No {
@@ -29,6 +49,22 @@ impl Protocol {
                 worker.slots = Default::default();
             }
             Trust::StartOver => self.lose_session(state, p),
+        }
+    }
+
+    /// A row whose own lease is past its deadline is dropped, and looked at.
+    fn mind_rows(&self, state: &mut State, p: u8) {
+        for c in self.connections() {
+            let held = state.workers[usize::from(p)].slots[usize::from(c)].held.is_some();
+            if held && matches!(self.slot_trust(state, p, c), Trust::Dropped | Trust::StartOver) {
+                self.drop_slot(state, p, c);
+                let worker = &mut state.workers[usize::from(p)];
+                if worker.ending == Ending::No {
+                    worker.to_look |= bit(c);
+                } else {
+                    worker.gave_up |= bit(c);
+                }
+            }
         }
     }
 
