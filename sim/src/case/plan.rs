@@ -205,8 +205,12 @@ impl Drawing<'_> {
                 (Target::Place(place), rng.random_range(3_000..=60_000), 1_000, 0)
             }
             Kind::CutSqs => (anybody, rng.random_range(3_000..=60_000), 1_000, 0),
-            Kind::Throttled | Kind::LostAnswers => {
-                (anybody, rng.random_range(5_000..=40_000), rng.random_range(200..=600), 0)
+            Kind::Throttled => (anybody, rng.random_range(5_000..=40_000), rng.random_range(200..=600), 0),
+            Kind::LostAnswers => {
+                // Rows are acquired meanwhile.
+                self.burst(at_ms);
+                let rng = &mut self.rng;
+                (anybody, rng.random_range(20_000..=60_000), rng.random_range(200..=600), 0)
             }
             Kind::Slow => {
                 // Rows are edited meanwhile: marks come while others are acted on.
