@@ -31,6 +31,8 @@ pub const OVER_IS_OVER: &str = "a session that is over stays as it is";
 pub const NO_FENCE: &str = "no session of a process that ran and was not cut off is fenced";
 /// No session is given up that is good.
 pub const NOT_GIVEN_UP: &str = "no worker gives up a lease that is good";
+/// No row is given up whose own lease is good.
+pub const ROW_NOT_GIVEN_UP: &str = "no worker drops a row whose own lease is good";
 /// One socket at a time.
 pub const ONE_SOCKET: &str = "at most one open socket for a connection";
 /// A socket opens under a lease that was taken for it.

@@ -1,7 +1,10 @@
 //! Owners and epochs of rows.
 
-use super::{CHECKPOINT, CLOSE_FIRST, EPOCHS_RISE, FENCE_FIRST, LEASE_FORWARD, NO_UPSERT, OWNER_WRITES, PAIRS};
+use super::{
+    CHECKPOINT, CLOSE_FIRST, EPOCHS_RISE, FENCE_FIRST, LEASE_FORWARD, NO_UPSERT, OWNER_WRITES, PAIRS, ROW_NOT_GIVEN_UP,
+};
 use crate::case::plan::{BEYOND_MS, DATE_OFF_MS};
+use crate::faults::Kind;
 use crate::invariants::timed::{OPEN_WITHIN_MS, judge_stranded};
 use crate::ledger::Book;
 use crate::ledger::book::{Due, Expected};
@@ -12,6 +15,13 @@ use serde_json::Value;
 
 /// Two clock errors: a row that is deleted and made again within these may repeat an epoch (`max_clock_skew`, and what a Date leaves open).
 const TWO_CLOCK_ERRORS_MS: u64 = 10_000;
+
+/// What was done to a row, or to its owner's way to the store, less than this before may be why it is taken anew, in ms.
+const UNCLEAR_MS: u64 = 60_000;
+/// A row's own lease is good that runs for so long yet, in ms: it was renewed, of 20 s, a heartbeat and a little ago.
+const GOOD_MS: u64 = 12_000;
+/// A socket that closed less than this before was dropped for what follows, in ms.
+const JUST_NOW_MS: u64 = 5_000;
 
 /// Owner and epoch of a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,6 +87,9 @@ fn acquired(book: &mut Book, connection: &str, who: &str, was: Lease<'_>, owner:
         }
         book.tally.hand_overs += 1;
     }
+    if was.owner == Some(owner) {
+        acquired_anew(book, connection, who, was);
+    }
     let now_ms = book.now_ms;
     book.process(who).acquired.insert(connection.to_owned(), now_ms);
     let what = Expected::Worked(who.to_owned(), epoch);
@@ -95,6 +108,23 @@ fn acquired(book: &mut Book, connection: &str, who: &str, was: Lease<'_>, owner:
     if !new_pair {
         book.break_promise(PAIRS, Some(connection), format!("{owner} had it before with epoch {epoch}"));
     }
+}
+
+/// A worker takes a row anew that it had open, and whose own lease is good: for an edit, or where it may have been cut off.
+fn acquired_anew(book: &mut Book, connection: &str, who: &str, was: Lease<'_>) {
+    let (now_ms, since_ms) = (book.now_ms, book.now_ms.saturating_sub(UNCLEAR_MS));
+    let good = was.expires_at_ms.is_some_and(|at_ms| at_ms >= EPOCH_MS + now_ms + GOOD_MS);
+    let row = book.row(connection);
+    let had_it = row.holder == who && row.down_since.is_none_or(|(at_ms, _)| at_ms + JUST_NOW_MS >= now_ms);
+    let edited_ms = row.wish.edited_ms.max(row.wish.overwritten_ms.max(row.wish.deleted_ms).unwrap_or(0));
+    if !good || !had_it {
+        return;
+    }
+    let hinders = |kind: Kind| kind == Kind::TaskLies || (kind.hinders_renewal() && kind != Kind::LostAnswers);
+    let disturbed = book.process(who).suffered(since_ms, hinders);
+    let away = book.all_suffered(since_ms, |kind| matches!(kind, Kind::StoreAway | Kind::WriteLimit | Kind::DateOff));
+    let what = format!("{who} had it open under {:?}, and took it anew", was.epoch);
+    book.judge(ROW_NOT_GIVEN_UP, Some(connection), edited_ms >= since_ms || disturbed || away, Some(what));
 }
 
 /// Whether the row's own lease is past, where rows are leased by themselves: by the world's time, as far as anybody can know it.
