@@ -123,8 +123,10 @@ fn acquired_anew(book: &mut Book, connection: &str, who: &str, was: Lease<'_>) {
     let hinders = |kind: Kind| kind == Kind::TaskLies || (kind.hinders_renewal() && kind != Kind::LostAnswers);
     let disturbed = book.process(who).suffered(since_ms, hinders);
     let away = book.all_suffered(since_ms, |kind| matches!(kind, Kind::StoreAway | Kind::WriteLimit | Kind::DateOff));
-    let what = format!("{who} had it open under {:?}, and took it anew", was.epoch);
-    book.judge(ROW_NOT_GIVEN_UP, Some(connection), edited_ms >= since_ms || disturbed || away, Some(what));
+    if edited_ms < since_ms && !disturbed && !away {
+        let what = format!("{who} had it open under {:?}, and took it anew", was.epoch);
+        book.break_promise(ROW_NOT_GIVEN_UP, Some(connection), what);
+    }
 }
 
 /// Whether the row's own lease is past, where rows are leased by themselves: by the world's time, as far as anybody can know it.
