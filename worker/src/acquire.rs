@@ -28,6 +28,8 @@ pub(crate) fn refusal(error: &StoreError) -> &'static str {
 
 /// How long an acquire without an answer is repeated before its claim is given back.
 const ACQUIRE_MS: u64 = 6_000;
+/// The longest wait between two of its attempts, in ms: a longer one could take more than all of them may.
+const ACQUIRE_WAIT_MOST_MS: u64 = 1_000;
 
 impl Slot {
     /// Acquires for a claim, which is deleted when the answer is certain.
@@ -131,7 +133,8 @@ impl Slot {
                 return Taken::Unclear(error);
             }
             let mut rng = context.parts.seeds.rng();
-            sleep(Duration::from_millis(context.settings().backoff.wait_ms(attempt, &mut rng).max(20))).await;
+            let wait_ms = context.settings().backoff.wait_ms(attempt, &mut rng);
+            sleep(Duration::from_millis(wait_ms.clamp(20, ACQUIRE_WAIT_MOST_MS))).await;
             attempt += 1;
         }
     }
