@@ -30,6 +30,8 @@ pub(crate) fn refusal(error: &StoreError) -> &'static str {
 const ACQUIRE_MS: u64 = 6_000;
 /// The longest wait between two of its attempts, in ms: a longer one could take more than all of them may.
 const ACQUIRE_WAIT_MOST_MS: u64 = 1_000;
+/// So often the back-off doubles: with its defaults that is the longest wait.
+const ACQUIRE_DOUBLINGS: u32 = 1;
 
 impl Slot {
     /// Acquires for a claim, which is deleted when the answer is certain.
@@ -133,7 +135,8 @@ impl Slot {
                 return Taken::Unclear(error);
             }
             let mut rng = context.parts.seeds.rng();
-            let wait_ms = context.settings().backoff.wait_ms(attempt, &mut rng);
+            // Cut off at the limit, most waits would be the limit, without jitter.
+            let wait_ms = context.settings().backoff.wait_ms(attempt.min(ACQUIRE_DOUBLINGS), &mut rng);
             sleep(Duration::from_millis(wait_ms.clamp(20, ACQUIRE_WAIT_MOST_MS))).await;
             attempt += 1;
         }

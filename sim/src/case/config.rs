@@ -94,7 +94,8 @@ fn timing(scope: LeaseScope, rng: &mut StdRng) -> Timing {
     Timing { scope, compare_ms: 20_000, sweep_ms: 100_000, hold_max_ms, ..Timing::default() }
 }
 
-/// A few cases are quiet, or only slow, or only lose answers, so that what is promised for them is looked at as well; the others have several kinds of faults.
+/// A few cases are quiet, or only slow, or only lose answers, so that what is promised for them is looked at as well; the others have several
+/// kinds of faults.
 fn kinds(rng: &mut StdRng) -> BTreeSet<Kind> {
     let mut kinds = BTreeSet::new();
     match rng.random_range(0..16) {

@@ -18,8 +18,8 @@ const TWO_CLOCK_ERRORS_MS: u64 = 10_000;
 
 /// What was done to a row, or to its owner's way to the store, less than this before may be why it is taken anew, in ms.
 const UNCLEAR_MS: u64 = 60_000;
-/// A row's own lease is good that runs for so long yet, in ms: it was renewed, of 20 s, a heartbeat and a little ago.
-const GOOD_MS: u64 = 12_000;
+/// A row's own lease is good that runs for so long yet, in ms: of 20 s, and 2 s that a stamp may lie ahead, it was renewed in the last 10 s.
+const GOOD_FOR_MS: u64 = 12_000;
 /// A socket that closed less than this before was dropped for what follows, in ms.
 const JUST_NOW_MS: u64 = 5_000;
 
@@ -113,13 +113,13 @@ fn acquired(book: &mut Book, connection: &str, who: &str, was: Lease<'_>, owner:
 /// A worker takes a row anew that it had open, and whose own lease is good: for an edit, or where it may have been cut off.
 fn acquired_anew(book: &mut Book, connection: &str, who: &str, was: Lease<'_>) {
     let (now_ms, since_ms) = (book.now_ms, book.now_ms.saturating_sub(UNCLEAR_MS));
-    let good = was.expires_at_ms.is_some_and(|at_ms| at_ms >= EPOCH_MS + now_ms + GOOD_MS);
+    let good = was.expires_at_ms.is_some_and(|at_ms| at_ms >= EPOCH_MS + now_ms + GOOD_FOR_MS);
     let row = book.row(connection);
     let had_it = row.holder == who && row.down_since.is_none_or(|(at_ms, _)| at_ms + JUST_NOW_MS >= now_ms);
-    let edited_ms = row.wish.edited_ms.max(row.wish.overwritten_ms.max(row.wish.deleted_ms).unwrap_or(0));
     if !good || !had_it {
         return;
     }
+    let edited_ms = row.wish.edited_ms.max(row.wish.overwritten_ms.max(row.wish.deleted_ms).unwrap_or(0));
     let hinders = |kind: Kind| kind == Kind::TaskLies || (kind.hinders_renewal() && kind != Kind::LostAnswers);
     let disturbed = book.process(who).suffered(since_ms, hinders);
     let away = book.all_suffered(since_ms, |kind| matches!(kind, Kind::StoreAway | Kind::WriteLimit | Kind::DateOff));
